@@ -1,0 +1,104 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/pytest --numprocesses=$(JOBS) --dist=worksteal
+# Tests against the published peers skip themselves where these are not built; here that is a failure.
+WITH_PEERS := JOINPROTO_REQUIRE_PEERS=1
+
+.PHONY: help
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# -- set-up -----------------------------------------------------------------------------------
+
+.PHONY: venv
+venv: $(STAMP) ## the environment in .venv that everything here runs in
+
+$(STAMP): pyproject.toml requirements/dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo 'make: $(PYTHON) is not Python 3.11 or newer; name one with PYTHON=...' >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	    { echo 'make: $(PYTHON) cannot make environments (Debian: apt-get install python3-venv)' >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: peers
+peers: ## the published peers, into ~/.cache/joinproto/peers (a minute each, once)
+	interop/build_peers.sh
+
+.PHONY: lock
+lock: venv ## requirements/dev.lock anew; LOCK_FLAGS=--upgrade takes newer versions
+	CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra testing \
+	    --output-file requirements/dev.lock $(LOCK_FLAGS) pyproject.toml requirements/dev.in
+
+# -- use --------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: venv ## a controller, agents and ranks on loopback; DEMO_FLAGS='--hosts 3 --ranks 2'
+	$(BIN)/joinproto demo $(DEMO_FLAGS)
+
+# -- checks -----------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: venv ## ruff and mypy
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/mypy
+
+.PHONY: format
+format: venv ## lay the code out anew and apply ruff's safe fixes
+	$(BIN)/ruff check --quiet --fix
+	$(BIN)/ruff format --quiet
+
+.PHONY: test
+test: lint peers ## lint, then every test but the long ones, with coverage
+	$(WITH_PEERS) $(PYTEST) --cov --cov-report=term $(PYTEST_FLAGS)
+
+.PHONY: test-long
+test-long: venv peers ## the tests that take minutes
+	$(WITH_PEERS) $(PYTEST) -m long --timeout=1200 $(PYTEST_FLAGS)
+
+# The guards hold a test to 1 s, which this many examples are to take longer than.
+.PHONY: soak
+soak: venv ## the properties on many random examples; never ends in the same place twice
+	$(PYTEST) -m 'not interop and not long' --hypothesis-profile=soak -p no:tests.guards --timeout=0 $(PYTEST_FLAGS)
+
+# -- made files and figures -------------------------------------------------------------------
+
+# A machine is a module or a package of that name.
+MACHINES := $(filter-out __%,$(notdir $(basename $(wildcard src/joinproto/machines/*))))
+
+.PHONY: specs
+specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) ## the drawings of the machines, from their tables
+
+# A table's drawing depends on more modules than its own; they are cheap, so they are always made.
+.PHONY: FORCE
+specs/machines/%.mmd: venv FORCE
+	@mkdir -p $(@D)
+	$(BIN)/joinproto machines $* --format mermaid > $@
+
+specs/machines/%.dot: venv FORCE
+	@mkdir -p $(@D)
+	$(BIN)/joinproto machines $* --format dot > $@
+
+specs/machines/%.json: venv FORCE
+	@mkdir -p $(@D)
+	$(BIN)/joinproto machines $* --format json > $@
+
+.PHONY: bench
+bench: venv peers ## the measurements, each against its yardstick in the same run
+	for script in bench/[!_]*.py; do $(BIN)/python "$$script"; done
+
+.PHONY: clean
+clean: ## everything that was made inside this folder
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests interop bench fuzz -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

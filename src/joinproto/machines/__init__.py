@@ -1,0 +1,1 @@
+"""The four machines: agent, one connection of a controller, join window, child process."""

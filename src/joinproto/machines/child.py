@@ -1,0 +1,192 @@
+"""One child process, from its start until nothing of it is left.
+
+Whether the process is wanted, whether it is there, and whether its output is still being read are
+three things (s6 keeps them apart too): a process that has ended may have output in its pipe, and a
+pipe may stay open in a grandchild's hands long after the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TypeAlias
+
+from joinproto import effects as fx
+from joinproto.inputs import (
+    ChildExited,
+    ChildFailed,
+    ChildStarted,
+    Expired,
+    KillChild,
+    OutputEnded,
+    StopChild,
+)
+from joinproto.limits import DRAIN, KILL_WAIT, Timer
+from joinproto.table import Rule, Table
+
+
+class ChildState(Enum):
+    """Where a child is."""
+
+    STARTING = "Starting"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    KILLING = "Killing"
+    DRAINING = "Draining"
+    GONE = "Gone"
+    STUCK = "Stuck"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChildContext:
+    """What is known of the child.
+
+    Attributes:
+        slot: its place in the order of starting.
+        scale: of the drain bound.
+        reading: its output has not ended.
+        stop_at: somebody asked for its end, by force at this time.
+    """
+
+    slot: int = 0
+    scale: float = 1.0
+    reading: bool = True
+    stop_at: float | None = None
+
+
+Outcome: TypeAlias = tuple[ChildContext, tuple[Any, ...]]
+
+
+def _stop_wanted(ctx: ChildContext, given: Any, now: float) -> bool:
+    return ctx.stop_at is not None
+
+
+def _read_out(ctx: ChildContext, given: Any, now: float) -> bool:
+    return not ctx.reading
+
+
+def _nothing(ctx: ChildContext, given: Any, now: float) -> Outcome:
+    return ctx, ()
+
+
+def _remember_stop(ctx: ChildContext, given: StopChild, now: float) -> Outcome:
+    return replace(ctx, stop_at=given.deadline), ()
+
+
+def _remember_kill(ctx: ChildContext, given: KillChild, now: float) -> Outcome:
+    return replace(ctx, stop_at=now), ()
+
+
+def _terminate(ctx: ChildContext, given: StopChild, now: float) -> Outcome:
+    return replace(ctx, stop_at=given.deadline), _polite(ctx, given.deadline)
+
+
+def _terminate_late(ctx: ChildContext, given: ChildStarted, now: float) -> Outcome:
+    # It was told to stop while it was being started; only now is there a process to tell.
+    return ctx, _polite(ctx, now if ctx.stop_at is None else ctx.stop_at)
+
+
+def _polite(ctx: ChildContext, deadline: float) -> tuple[Any, ...]:
+    return fx.Terminate(slot=ctx.slot), fx.SetTimer(timer=Timer.GRACE, at=deadline)
+
+
+def _kill(ctx: ChildContext, given: Any, now: float) -> Outcome:
+    return ctx, (
+        fx.ClearTimer(timer=Timer.GRACE),
+        fx.Kill(slot=ctx.slot),
+        fx.SetTimer(timer=Timer.KILL, at=now + KILL_WAIT),
+    )
+
+
+def _give_up(ctx: ChildContext, given: Expired, now: float) -> Outcome:
+    return ctx, (fx.TellStuck(),)
+
+
+def _output_ended(ctx: ChildContext, given: OutputEnded, now: float) -> Outcome:
+    return replace(ctx, reading=False), ()
+
+
+def _drain(ctx: ChildContext, given: ChildExited, now: float) -> Outcome:
+    return ctx, (
+        *_no_timers(),
+        fx.TellExited(code=given.code),
+        fx.SetTimer(timer=Timer.DRAIN, at=now + DRAIN * ctx.scale),
+    )
+
+
+def _end(ctx: ChildContext, given: ChildExited, now: float) -> Outcome:
+    return ctx, (*_no_timers(), fx.TellExited(code=given.code), fx.TellDrained())
+
+
+def _drained(ctx: ChildContext, given: Any, now: float) -> Outcome:
+    return ctx, (fx.TellDrained(),)
+
+
+def _no_timers() -> tuple[Any, ...]:
+    return fx.ClearTimer(timer=Timer.GRACE), fx.ClearTimer(timer=Timer.KILL)
+
+
+S = ChildState
+
+
+def _exit_rules(source: ChildState) -> tuple[Rule[ChildContext], ...]:
+    """An exit, and an end of output, mean the same wherever the process was alive."""
+    return (
+        Rule(source=source, on=ChildExited, when=_read_out, target=S.GONE, act=_end),
+        Rule(source=source, on=ChildExited, target=S.DRAINING, act=_drain),
+        Rule(source=source, on=OutputEnded, target=source, act=_output_ended),
+    )
+
+
+_LIFE = (ChildStarted, ChildFailed, ChildExited)
+_STOPS = (StopChild, KillChild)
+_INPUTS = (*_LIFE, OutputEnded, *_STOPS, Expired)
+
+CHILD = Table[ChildContext](
+    "child",
+    states=ChildState,
+    initial=S.STARTING,
+    final=(S.GONE, S.STUCK),
+    inputs=_INPUTS,
+    rules=(
+        Rule(
+            source=S.STARTING,
+            on=ChildStarted,
+            when=_stop_wanted,
+            target=S.STOPPING,
+            act=_terminate_late,
+        ),
+        Rule(source=S.STARTING, on=ChildStarted, target=S.RUNNING, act=_nothing),
+        Rule(source=S.STARTING, on=ChildFailed, target=S.GONE, act=_nothing),
+        Rule(source=S.STARTING, on=StopChild, target=S.STARTING, act=_remember_stop),
+        Rule(source=S.STARTING, on=KillChild, target=S.STARTING, act=_remember_kill),
+        *_exit_rules(S.RUNNING),
+        Rule(source=S.RUNNING, on=StopChild, target=S.STOPPING, act=_terminate),
+        Rule(source=S.RUNNING, on=KillChild, target=S.KILLING, act=_kill),
+        *_exit_rules(S.STOPPING),
+        Rule(source=S.STOPPING, on=KillChild, target=S.KILLING, act=_kill),
+        Rule(source=S.STOPPING, on=Expired, target=S.KILLING, act=_kill),
+        *_exit_rules(S.KILLING),
+        Rule(source=S.KILLING, on=Expired, target=S.STUCK, act=_give_up),
+        Rule(source=S.DRAINING, on=OutputEnded, target=S.GONE, act=_drained),
+        # A grandchild holds the pipe, or our reader stalls: the end is told all the same.
+        Rule(source=S.DRAINING, on=Expired, target=S.GONE, act=_drained),
+    ),
+    ignored={
+        S.STOPPING: (StopChild,),
+        S.KILLING: _STOPS,
+        # Reaped: its number may belong to another process by now.
+        S.DRAINING: _STOPS,
+        S.GONE: (*_STOPS, OutputEnded),
+        S.STUCK: (*_STOPS, OutputEnded, ChildExited),
+    },
+    illegal={
+        S.STARTING: (ChildExited, OutputEnded, Expired),
+        S.RUNNING: (ChildStarted, ChildFailed, Expired),
+        S.STOPPING: (ChildStarted, ChildFailed),
+        S.KILLING: (ChildStarted, ChildFailed),
+        S.DRAINING: _LIFE,
+        S.GONE: (*_LIFE, Expired),
+        S.STUCK: (ChildStarted, ChildFailed, Expired),
+    },
+)

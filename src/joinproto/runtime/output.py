@@ -1,0 +1,169 @@
+"""Where the agent's and its children's lines go: its own standard output and error.
+
+A reader that stalls must never stop the agent, so nothing here blocks: what cannot be written now
+is kept and written later.  The descriptors that the agent inherited are shared with whoever started
+it, so they are never made non-blocking themselves: a pipe or terminal is opened once more for that.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import stat
+from collections.abc import Callable
+from typing import TypeAlias
+
+from joinproto.runtime.loop import WRITE, Loop
+
+Writer: TypeAlias = Callable[[memoryview], int]
+
+PIPE_BUF = 4096
+"""A pipe that is ready takes this much without blocking (POSIX)."""
+
+
+class Sink:
+    """One destination, fed with whole lines.
+
+    Args:
+        loop: where it waits for a reader that stalls.
+        fd: the descriptor, which stays open and as it is.
+        resumed: called when everything held has been written.
+    """
+
+    def __init__(self, loop: Loop, fd: int, resumed: Callable[[], None]) -> None:
+        self._loop = loop
+        self._resumed = resumed
+        self._held: list[bytes] = []
+        self._offset = 0
+        self.held_bytes = 0
+        self.written_bytes = 0
+        self.gone = False
+        self._waiting = False
+        self._own, self._writer, self._close = _writer(fd)
+
+    def write(self, data: bytes) -> None:
+        """Write whole lines now, or keep them until they can be written."""
+        if self.gone:
+            return
+        self._held.append(data)
+        self.held_bytes += len(data)
+        if not self._waiting:
+            self._push()
+
+    def close(self) -> None:
+        """Stop; what is held is lost."""
+        if self._waiting:
+            self._loop.forget(self._own)
+        self._close()
+        self.gone = True
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _push(self) -> None:
+        try:
+            while self._held:
+                self._push_one()
+        except BlockingIOError:
+            self._wait()
+        except OSError:
+            # The reader is gone for good; its ranks are not to suffer for it.
+            self.gone = True
+            self._held.clear()
+            self.held_bytes = 0
+
+    def _push_one(self) -> None:
+        data = self._held[0]
+        count = self._writer(memoryview(data)[self._offset :])
+        self.written_bytes += count
+        self.held_bytes -= count
+        self._offset += count
+        if self._offset == len(data):
+            self._held.pop(0)
+            self._offset = 0
+
+    def _wait(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._loop.watch(self._own, WRITE, self._ready)
+
+    def _ready(self, _: int) -> None:
+        self._push()
+        if not self._held:
+            self._waiting = False
+            self._loop.forget(self._own)
+            self._resumed()
+
+
+def _writer(fd: int) -> tuple[int, Writer, Callable[[], None]]:
+    """A descriptor of our own for `fd`, how to write to it without blocking, how to close it."""
+    mode = os.fstat(fd).st_mode
+    own = os.dup(fd)
+    if stat.S_ISSOCK(mode):
+        sock = socket.socket(fileno=own)
+        return own, lambda data: sock.send(data, socket.MSG_DONTWAIT), sock.close
+    if not stat.S_ISREG(mode):
+        try:
+            # The same pipe or terminal, with flags that nobody else sees.
+            again = os.open(f"/proc/self/fd/{own}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError:
+            return own, lambda data: _patient_write(own, data), lambda: os.close(own)
+        os.close(own)
+        own = again
+    return own, lambda data: os.write(own, data), lambda: os.close(own)
+
+
+def _patient_write(fd: int, data: memoryview) -> int:
+    """Write to a descriptor that may block, only as much as it is ready for."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    if not poll.poll(0):
+        raise BlockingIOError
+    return os.write(fd, data[:PIPE_BUF])
+
+
+def same_file(one: int, other: int) -> bool:
+    """Whether two descriptors lead to the same pipe, terminal or file."""
+    return os.path.samestat(os.fstat(one), os.fstat(other))
+
+
+class Output:
+    """The agent's standard output and error, as one place to say things.
+
+    Where both lead to the same file they share a sink, so that a line is never torn by the other.
+
+    Args:
+        loop: where stalled readers are waited for.
+        out: descriptor for what children write to their standard output.
+        err: descriptor for what they write to standard error, and for the agent's own lines.
+        resumed: called when a stalled reader has caught up.
+    """
+
+    def __init__(self, loop: Loop, *, out: int, err: int, resumed: Callable[[], None]) -> None:
+        self.out = Sink(loop, out, resumed)
+        self.err = self.out if same_file(out, err) else Sink(loop, err, resumed)
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Each destination once."""
+        return (self.out,) if self.err is self.out else (self.out, self.err)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait for a reader."""
+        return sum(sink.held_bytes for sink in self.sinks)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that readers have taken."""
+        return sum(sink.written_bytes for sink in self.sinks)
+
+    def say(self, line: str) -> None:
+        """Write a line of the agent's own, as UTF-8 whatever the locale is."""
+        text = line.replace("\r", "\\r").replace("\n", "\\n")
+        self.err.write(f"joinproto agent: {text}\n".encode(errors="backslashreplace"))
+
+    def close(self) -> None:
+        """Stop; what is held is lost."""
+        for sink in self.sinks:
+            sink.close()

@@ -1,0 +1,1 @@
+"""Tools for testing agents and controllers; `joinproto.testing.plugin` has them as fixtures."""
