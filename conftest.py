@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import settings, strategies
 
-pytest_plugins = ["pytester", "tests.guards"]
+pytest_plugins = ["joinproto.testing.plugin", "pytester", "tests.guards"]
 
 # The same examples on every run, and no deadline on each of them: a busy machine is no failure.
 settings.register_profile("every-run", deadline=None, derandomize=True)

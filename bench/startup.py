@@ -14,6 +14,7 @@ Exit code: 0, or 1 when a row takes more times the yardstick than it may.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -31,6 +32,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import joinproto
 from interop.peers import OURS, agent_spec, binary, hex_json
 from joinproto.codec import decode_payload
 from joinproto.framing import Framer
@@ -218,6 +220,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.runs < 1:
         parser.error("--runs must be at least 1")
+    # As an installed package is; where Python writes no bytecode, every start would compile anew.
+    compileall.compile_dir(Path(joinproto.__file__).parent, quiet=1)
     with ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="joinproto-bench-"))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

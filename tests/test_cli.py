@@ -202,6 +202,18 @@ def test_help_shows_where_a_command_goes(
     assert first == "usage: joinproto try [-h] [--number NUMBER] -- COMMAND [ARG ...]"
 
 
+def test_a_usage_of_its_own_is_kept(
+    install: Install, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.usage = "joinproto try [options] -- COMMAND"
+
+    install(raises(AssertionError()), takes_command=True)
+    monkeypatch.setattr(sys.modules["joinproto.cli.try"], "add_arguments", add_arguments)
+    assert main(["try", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: joinproto try [options] -- COMMAND\n")
+
+
 # -- ends -------------------------------------------------------------------------------------
 
 

@@ -91,9 +91,8 @@ def test_a_vector_with_a_frame(
     assert frame.size == size
     assert frame.wire == vector.wire
     assert frame.kind in (range(1, 7) if vector.verdict == "other-kind" else range(1, 8))
-    assert vector.data[:size] == frame.payload.join(
-        (header(version=frame.wire, tag=frame.tag, kind=frame.kind, length=size - 24), b"")
-    )
+    head = header(version=frame.wire, tag=frame.tag, kind=frame.kind, length=size - 24)
+    assert vector.data[:size] == head + frame.payload
 
 
 # -- splits -----------------------------------------------------------------------------------

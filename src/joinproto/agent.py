@@ -11,8 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from joinproto.effects import Severity, Spawn
 from joinproto.errors import ConfigError, JoinprotoError, Rejected, Stopped
@@ -21,6 +20,7 @@ from joinproto.keys import Salt
 from joinproto.limits import GPU_PROBE, GRACE, SIGNATURE_BYTES
 from joinproto.machines.agent import Plan
 from joinproto.messages import Hello
+from joinproto.record import Record
 from joinproto.runtime.host import HostRunner, Job, Joiner
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.output import Output
@@ -41,8 +41,7 @@ def _silent(severity: Severity, text: str) -> None:
     """Says nothing."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Devices:
+class Devices(Record):
     """What a host offers: device ids, 0 to 255, and a label for each."""
 
     ids: tuple[int, ...]
@@ -193,6 +192,19 @@ def _opening(spec: AgentSpec, devices: Devices) -> str:
     )
 
 
+def inherited_environment() -> dict[str, str]:
+    """The environment that children inherit: this process's, as it was given to it.
+
+    Under a C locale Python puts LC_CTYPE into its own environment, which would change a rank's
+    locale; children are to find what they would find without Python in between.
+    """
+    environ = dict(os.environ)
+    with open("/proc/self/environ", "rb") as given:
+        if not any(entry.startswith(b"LC_CTYPE=") for entry in given.read().split(b"\0")):
+            environ.pop("LC_CTYPE", None)
+    return environ
+
+
 def _job(
     spec: AgentSpec,
     command: Sequence[str],
@@ -204,7 +216,7 @@ def _job(
         controller=(spec.controller_host, spec.controller_port),
         command=tuple(command),
         relay_command=None if relay_command is None else tuple(relay_command),
-        environ=dict(os.environ),
+        environ=inherited_environment(),
         extra=dict(extra_env or {}),
         directory=cwd,
         data_path=spec.data_path,
@@ -247,8 +259,7 @@ def run_persistently(stint: Callable[[], None], say: Say = _silent) -> None:
 # -- joining alone ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class JoinedWorld:
+class JoinedWorld(Record):
     """A world that this host is part of.
 
     Attributes:
@@ -261,13 +272,15 @@ class JoinedWorld:
         link: the connection to the controller, blocking; closing it says that this host is gone.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"envelope_hex", "relay_spec_hex"})
+
     ranks: tuple[int, ...]
     devices: tuple[int, ...]
     salt: Salt
-    envelope_hex: str = field(repr=False)
-    relay_spec_hex: str | None = field(repr=False)
+    envelope_hex: str
+    relay_spec_hex: str | None
     wire: int
-    link: socket.socket = field(repr=False)
+    link: socket.socket
 
     def spawns(self) -> tuple[Spawn, ...]:
         """The children of this host, in the order in which they are to be started."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from io import BytesIO
 from typing import Any
@@ -23,6 +23,7 @@ from joinproto.grammar import (
 from joinproto.keys import Salt
 from joinproto.limits import MAX_PAYLOAD_BYTES, TAG_BYTES
 from joinproto.messages import MESSAGES, Message
+from joinproto.record import Record
 
 
 class Note(StrEnum):
@@ -32,8 +33,7 @@ class Note(StrEnum):
     TRAILING_BYTES = "trailing-bytes"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decoded:
+class Decoded(Record):
     """A message and what was remarkable about its bytes."""
 
     message: Message

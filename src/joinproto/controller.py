@@ -10,7 +10,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -22,6 +21,7 @@ from joinproto.keys import Salt
 from joinproto.limits import JOIN_TIMEOUT
 from joinproto.machines.controller import Admission
 from joinproto.machines.window import Member, WindowConfig, WindowContext
+from joinproto.record import Record
 from joinproto.runtime.addresses import format_address, is_loopback
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.salts import new_salt
@@ -33,8 +33,7 @@ QUIET = 1.0
 """Seconds in which turned-away dials that never said who they are make one event, not more."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Record):
     """How a run ended.
 
     Attributes:
@@ -175,7 +174,8 @@ class Controller:
     def stop(self, reason: str = "the caller's wish") -> None:
         """Give the run up: Abort to every member; `run` returns when they are gone.
 
-        May be called from any thread, and from a signal handler.
+        The second call waits for nobody any more.  May be called from any thread, and from a signal
+        handler; once the run is over it does nothing.
         """
         self._server.ask(StopRequested(reason=reason))
 
@@ -184,7 +184,7 @@ class Controller:
         self._server.ask(RankReported(connection=None, rank=rank, code=code))
 
     def close(self) -> None:
-        """Let go of the port and of every connection at once."""
+        """Let go of the port and of every connection at once; may be called again."""
         self._server.close()
         self._loop.close()
 

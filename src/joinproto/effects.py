@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from joinproto.errors import JoinprotoError
 from joinproto.keys import Salt
 from joinproto.limits import Timer
 from joinproto.messages import Hello, Message
+from joinproto.record import Record
 
 
 class Severity(IntEnum):
@@ -20,24 +21,21 @@ class Severity(IntEnum):
     ERROR = 40
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tell:
+class Tell(Record):
     """Say something to the people who run this."""
 
     severity: Severity
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SetTimer:
+class SetTimer(Record):
     """Let `timer` expire at the time `at` (seconds on the caller's clock)."""
 
     timer: Timer
     at: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClearTimer:
+class ClearTimer(Record):
     """Forget `timer`."""
 
     timer: Timer
@@ -46,48 +44,41 @@ class ClearTimer:
 # -- a link -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dial:
+class Dial(Record):
     """Connect to the controller within `timeout` seconds, name resolution included."""
 
     timeout: float
     wire: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenChannel:
+class OpenChannel(Record):
     """Send the join channel's magic."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Send:
+class Send(Record):
     """Send a message, tagged with the key in force."""
 
     message: Message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UseKey:
+class UseKey(Record):
     """From here on, frames of both directions are tagged with this key."""
 
     key: Salt
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndSending:
+class EndSending(Record):
     """Close this side of the connection once everything is sent; go on reading."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CloseLink:
+class CloseLink(Record):
     """Close the connection once everything is sent."""
 
 
 # -- children ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spawn:
+class Spawn(Record):
     """Start a child.
 
     Attributes:
@@ -108,51 +99,43 @@ class Spawn:
     wire: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StopChildren:
+class StopChildren(Record):
     """Stop every child, politely until `deadline`, by force then."""
 
     deadline: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KillChildren:
+class KillChildren(Record):
     """End every child by force."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Terminate:
+class Terminate(Record):
     """Send SIGTERM to the process group of the child in this slot."""
 
     slot: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kill:
+class Kill(Record):
     """Send SIGKILL to the process group of the child in this slot."""
 
     slot: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TellExited:
+class TellExited(Record):
     """The child's process is gone, with this code."""
 
     code: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TellDrained:
+class TellDrained(Record):
     """Nothing more of the child's output is waited for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TellStuck:
+class TellStuck(Record):
     """The child cannot be ended."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finish:
+class Finish(Record):
     """The agent is done: well (None), or with an error."""
 
     error: JoinprotoError | None
@@ -161,30 +144,26 @@ class Finish:
 # -- one connection of a controller -----------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class Offer(Record):
     """Ask the window about this host."""
 
     hello: Hello
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportRank:
+class ReportRank(Record):
     """A rank of this host ended."""
 
     rank: int
     code: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnedAway:
+class TurnedAway(Record):
     """The connection ended or will end without its host being admitted."""
 
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
+class Lost(Record):
     """The link of an admitted host ended."""
 
     cause: str
@@ -193,8 +172,7 @@ class Lost:
 # -- the window -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AdmitHost:
+class AdmitHost(Record):
     """Tell this connection's host that it is in."""
 
     connection: int
@@ -202,44 +180,38 @@ class AdmitHost:
     formation_wait_secs: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RefuseHost:
+class RefuseHost(Record):
     """Tell this connection's host why it is not in."""
 
     connection: int
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DismissHost:
+class DismissHost(Record):
     """Close this connection unanswered."""
 
     connection: int
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FormWorld:
+class FormWorld(Record):
     """Send every member its artifacts."""
 
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AbortAll:
+class AbortAll(Record):
     """Send every member an Abort."""
 
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankEnded:
+class RankEnded(Record):
     """A rank's end has been taken down."""
 
     rank: int
     code: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunEnded:
+class RunEnded(Record):
     """Nothing of the world is left to wait for."""

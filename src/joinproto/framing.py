@@ -6,16 +6,15 @@ of its payload is waited for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from joinproto.errors import DecodeError, Stage
 from joinproto.grammar import FRAME_MAGIC, KINDS, WIRES, Header
 from joinproto.limits import HEADER_BYTES, MAX_PAYLOAD_BYTES
+from joinproto.record import Record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Frame:
+class Frame(Record):
     """One frame, whole, its tag not yet looked at.
 
     Attributes:
@@ -26,10 +25,12 @@ class Frame:
             shown in a repr.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"payload"})
+
     wire: int
     kind: int
     tag: bytes
-    payload: bytes = field(repr=False)
+    payload: bytes
 
     @property
     def size(self) -> int:
@@ -37,7 +38,6 @@ class Frame:
         return HEADER_BYTES + len(self.payload)
 
 
-@dataclass(slots=True)
 class Framer:
     """Takes bytes in, gives frames out.
 
@@ -45,9 +45,10 @@ class Framer:
         wires: the versions that are taken; all that are known unless narrowed.
     """
 
-    wires: frozenset[int] = frozenset(WIRES)
-    _buffer: bytearray = field(default_factory=bytearray, repr=False)
-    _header: Any = field(default=None, repr=False)
+    def __init__(self, *, wires: frozenset[int] = frozenset(WIRES)) -> None:
+        self.wires = wires
+        self._buffer = bytearray()
+        self._header: Any = None
 
     def feed(self, data: bytes) -> None:
         """Add what came in; call `next_frame` until it gives None."""

@@ -12,12 +12,14 @@ held against the bytes that are left before anything is allocated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from construct import Bytes, Construct, ConstructError, Int32ul, Struct
-
+from joinproto.lazy import postponed
 from joinproto.limits import MAX_ITEMS, SIGNATURE_BYTES, TAG_BYTES
+
+# construct imports a debugger, which costs an agent's start more than all of this file does.
+with postponed("pdb"):
+    from construct import Bytes, Construct, ConstructError, Int32ul, Struct
 
 # -- the header -------------------------------------------------------------------------------
 
@@ -276,8 +278,7 @@ RANK_EXITED = Struct("rank" / U32, "code" / I32)
 ABORT = Struct("reason" / STR)
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(NamedTuple):
     """A version of the wire.
 
     Attributes:

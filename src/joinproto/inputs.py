@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from joinproto.errors import DecodeError
 from joinproto.limits import Timer
 from joinproto.messages import Hello
+from joinproto.record import Record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class Start(Record):
     """The machine begins."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Expired:
+class Expired(Record):
     """A deadline that the machine had set has come."""
 
     timer: Timer
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StopRequested:
+class StopRequested(Record):
     """Somebody on this side wants an end: a signal (its name and number), or a caller (0)."""
 
     reason: str
@@ -32,47 +30,40 @@ class StopRequested:
 # -- a link -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Connected:
+class Connected(Record):
     """A connection stands; `peer` is the other end's address, for people."""
 
     peer: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectFailed:
+class ConnectFailed(Record):
     """An attempt to connect, name resolution included, did not lead to a connection."""
 
     cause: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flushed:
+class Flushed(Record):
     """Every byte that was to be sent has been handed to the system."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndOfStream:
+class EndOfStream(Record):
     """The other end closed the connection between two frames."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LinkBroken:
+class LinkBroken(Record):
     """The connection failed: a reset, a write that stalled, a stream cut inside a frame."""
 
     cause: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Undecodable:
+class Undecodable(Record):
     """A frame that cannot be obeyed; `tagged`: its tag was right, so the peer holds the key."""
 
     error: DecodeError
     tagged: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Routed:
+class Routed(Record):
     """The first four bytes of a dial: the name of the channel they ask for, or "" for none."""
 
     channel: str
@@ -81,15 +72,13 @@ class Routed:
 # -- children ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChildStarted:
+class ChildStarted(Record):
     """The process of the child in this slot runs."""
 
     slot: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChildFailed:
+class ChildFailed(Record):
     """The process of the child in this slot could not be started."""
 
     slot: int
@@ -97,80 +86,69 @@ class ChildFailed:
     not_found: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChildExited:
+class ChildExited(Record):
     """The process of the child in this slot ended and was reaped."""
 
     slot: int
     code: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChildDrained:
+class ChildDrained(Record):
     """All that the child wrote before its end is out, or its time for that is over."""
 
     slot: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChildStuck:
+class ChildStuck(Record):
     """The child is still there although it was killed."""
 
     slot: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputEnded:
+class OutputEnded(Record):
     """Both of a child's output streams have ended."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StopChild:
+class StopChild(Record):
     """End the child: politely, and by force at `deadline` (seconds on the caller's clock)."""
 
     deadline: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KillChild:
+class KillChild(Record):
     """End the child by force."""
 
 
 # -- a controller's decisions, as one connection sees them ------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admit:
+class Admit(Record):
     """The host on this connection is in."""
 
     ranks: tuple[int, ...]
     formation_wait_secs: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refuse:
+class Refuse(Record):
     """The host on this connection is told why it is not in."""
 
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dismiss:
+class Dismiss(Record):
     """The connection is closed unanswered."""
 
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Form:
+class Form(Record):
     """The world is complete; these are the host's artifacts, which hold the session salt."""
 
     envelope_hex: str = field(repr=False)
     relay_spec_hex: str | None = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AbortRun:
+class AbortRun(Record):
     """The run is given up."""
 
     reason: str
@@ -179,8 +157,7 @@ class AbortRun:
 # -- a controller's connections, as the window sees them --------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offered:
+class Offered(Record):
     """A host asks to be admitted."""
 
     connection: int
@@ -188,16 +165,14 @@ class Offered:
     wire: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemberLost:
+class MemberLost(Record):
     """The link of an admitted host ended; `cause` says how."""
 
     connection: int
     cause: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankReported:
+class RankReported(Record):
     """A rank's end: reported on this connection, or (None) told by the caller for a local host."""
 
     connection: int | None

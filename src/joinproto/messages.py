@@ -48,7 +48,7 @@ def _sequence(name: str, value: object) -> tuple[object, ...]:
     return value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Hello:
     """Agent → controller: who dials, and what it offers.
 
@@ -96,7 +96,7 @@ class Hello:
             _signature("model_sig", self.model_sig)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Accept:
     """Controller → agent: admitted, with these global ranks.
 
@@ -123,7 +123,7 @@ class Accept:
         _number("formation_wait_secs", self.formation_wait_secs, 0, U64_END)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Reject:
     """Controller → agent: turned away; the reason is for people.
 
@@ -139,7 +139,7 @@ class Reject:
         _text("reason", self.reason)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class WorldFormed:
     """Controller → agent: the world is complete, start the ranks.
 
@@ -164,7 +164,7 @@ class WorldFormed:
             _text("relay_spec_hex", self.relay_spec_hex)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RankExited:
     """Agent → controller: a rank ended.
 
@@ -186,7 +186,7 @@ class RankExited:
         _number("code", self.code, -(2**31), 2**31)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Abort:
     """Controller → agent: the run is given up; the reason is for people.
 

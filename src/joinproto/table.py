@@ -8,12 +8,12 @@ unknown states, silent duplicates and misspelt callbacks, so all of that is chec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from joinproto.errors import IllegalInput, TableError
+from joinproto.record import Record
 
 if TYPE_CHECKING:
     from transitions import Machine
@@ -22,8 +22,7 @@ C = TypeVar("C")
 """A machine's context: a frozen dataclass."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule(Generic[C]):
+class Rule(Record, Generic[C]):
     """One row of a table.
 
     Attributes:
@@ -94,7 +93,7 @@ class Table(Generic[C]):
 
     def cell(self, state: Enum, on: type) -> tuple[Rule[C], ...]:
         """The rules for one pair, in the order in which they are asked."""
-        return tuple(rule for rule in self.rules if rule.source is state and rule.on is on)
+        return tuple(self._by_cell.get((state, on), ()))
 
     def step(self, model: Any, given: Any, now: float) -> tuple[Any, ...]:
         """Give `model` (an object with `state` and `context`) an input; returns the effects.
@@ -107,17 +106,21 @@ class Table(Generic[C]):
         pair = (model.state, type(given))
         if pair in self.ignored:
             return ()
-        if pair not in self._decided:
+        if pair not in self._by_cell:
             raise IllegalInput(self.name, model.state.value, type(given).__name__)
         outcome: list[tuple[Any, ...]] = []
+        self._prepare(model.state)
         self._machine.events[type(given).__name__].trigger(model, given, now, outcome)
         return outcome[0]
 
     # -- checks -------------------------------------------------------------------------------
 
     @cached_property
-    def _decided(self) -> frozenset[tuple[Enum, type]]:
-        return frozenset((rule.source, rule.on) for rule in self.rules)
+    def _by_cell(self) -> dict[tuple[Enum, type], list[Rule[C]]]:
+        cells: dict[tuple[Enum, type], list[Rule[C]]] = {}
+        for rule in self.rules:
+            cells.setdefault((rule.source, rule.on), []).append(rule)
+        return cells
 
     def _check(self) -> None:
         self._check_names()
@@ -127,7 +130,7 @@ class Table(Generic[C]):
         self._check_reach()
 
     def _check_names(self) -> None:
-        pairs = (*self._decided, *self.ignored, *self.illegal)
+        pairs = (*self._by_cell, *self.ignored, *self.illegal)
         named = {self.initial, *self.final, *(s for s, _ in pairs), *(r.target for r in self.rules)}
         if unknown := named - set(self.states):
             raise TableError(f"{self.name}: no such state: {sorted(map(str, unknown))}")
@@ -161,26 +164,36 @@ class Table(Generic[C]):
 
     @cached_property
     def _machine(self) -> Machine:
-        # Late, and once: it is the costliest import of an agent's start.
+        # Late, and once: it is a costly import of an agent's start.
         from transitions import Machine
 
-        machine = Machine(
+        return Machine(
             model=None,
             states=list(self.states),
             initial=self.initial,
             auto_transitions=False,
             send_event=True,
         )
+
+    @cached_property
+    def _prepared(self) -> set[Enum]:
+        return set()
+
+    def _prepare(self, state: Enum) -> None:
+        """Hand the rules of a state to `transitions`, when it is first needed there."""
+        if state in self._prepared:
+            return
+        self._prepared.add(state)
         for rule in self.rules:
-            machine.add_transition(
-                rule.on.__name__,
-                rule.source,
-                rule.target if rule.target is not rule.source else None,
-                conditions=_condition(rule) if rule.when is not None else None,
-                # `before` and not `after`: an action that raises must leave the state as it was.
-                before=_before(rule),
-            )
-        return machine
+            if rule.source is state:
+                self._machine.add_transition(
+                    rule.on.__name__,
+                    rule.source,
+                    rule.target if rule.target is not rule.source else None,
+                    conditions=_condition(rule) if rule.when is not None else None,
+                    # `before` and not `after`: an action that raises leaves the state as it was.
+                    before=_before(rule),
+                )
 
 
 def _cells(listed: Mapping[Any, Iterable[type]]) -> frozenset[tuple[Enum, type]]:

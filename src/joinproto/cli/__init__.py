@@ -32,6 +32,7 @@ COMMANDS: Final = {
 """Every sub-command (the name of its module), and what it does in one line."""
 
 USAGE_EXIT: Final = 2
+HELP_WIDTH: Final = 80
 INTERRUPTED_EXIT: Final = 130
 BROKEN_PIPE_EXIT: Final = 141
 """128 + SIGPIPE: what a shell reports of a program whose reader went away."""
@@ -117,10 +118,21 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, *, prog: str, description: str) -> None:
         # An abbreviation that works today names two options tomorrow.
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
+        super().__init__(
+            prog=prog,
+            description=description,
+            allow_abbrev=False,
+            formatter_class=_formatter,
+        )
 
     def error(self, message: str) -> NoReturn:
         self.exit(_complain(self.prog, f"{message}; see {self.prog} --help", USAGE_EXIT))
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    # Left to find the terminal's width by itself, argparse imports shutil for every option, and
+    # with it every compression library; help pages of one width read the same everywhere.
+    return argparse.HelpFormatter(prog, width=HELP_WIDTH)
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
@@ -135,7 +147,7 @@ def _help() -> str:
             "usage: joinproto COMMAND [OPTION ...]",
             "       joinproto --help | --version",
             "",
-            "The join protocol of flodl clusters.",
+            "The join protocol of multi-host GPU training.",
             "",
             "commands (joinproto COMMAND --help tells their options):",
             *(f"  {name:{width}}  {purpose}" for name, purpose in COMMANDS.items()),

@@ -103,24 +103,15 @@ def _sayer(verbose: bool) -> Say:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     """What `run_agent` takes besides the spec and the command."""
-    import shlex
-
     from joinproto.grammar import WIRES
 
     if not args.command:
         raise ConfigError("there is no command to run; write it behind --", fault="command")
     if args.cwd is not None and not os.path.isdir(args.cwd):
         raise ConfigError(f"--cwd {args.cwd}: no such directory")
-    relay = args.relay_command
-    try:
-        relay_command = None if relay is None else shlex.split(relay)
-    except ValueError as error:
-        raise ConfigError(f"--relay-command: {error}", fault="command") from None
-    if relay_command == []:
-        raise ConfigError("--relay-command is empty", fault="command")
     newest_first = tuple(sorted(WIRES, reverse=True))
     return {
-        "relay_command": relay_command,
+        "relay_command": None if args.relay_command is None else _split(args.relay_command),
         "wires": newest_first if args.wire == "auto" else (int(args.wire),),
         "nccl_version": _nccl(args.nccl_version),
         "grace": _seconds("--grace", args.grace),
@@ -217,6 +208,18 @@ def read_signature(option: str, text: str | None) -> bytes | None:
     if len(signature) != SIGNATURE_BYTES:
         raise ConfigError(f"{option}: a signature is 64 hex digits", fault="signature")
     return signature
+
+
+def _split(relay_command: str) -> list[str]:
+    import shlex
+
+    try:
+        words = shlex.split(relay_command)
+    except ValueError as error:
+        raise ConfigError(f"--relay-command: {error}", fault="command") from None
+    if not words:
+        raise ConfigError("--relay-command is empty", fault="command")
+    return words
 
 
 def _nccl(text: str | None) -> tuple[int, int, int] | None:

@@ -62,14 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def stopper(controller: Controller) -> Any:
-    """A signal handler that gives the run up, and at a second signal waits for nothing more."""
-    asked: list[int] = []
+    """A signal handler that gives the run up; a second signal ends the wait for the hosts."""
 
     def stop(number: int, frame: object) -> None:
-        if asked:
-            # Told twice: whoever waits for the hosts' last reports does so no longer.
-            raise KeyboardInterrupt
-        asked.append(number)
         controller.stop(signal.Signals(number).name)
 
     return stop
@@ -95,7 +90,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "relay": args.relay,
         "scale": read_scale("controller", args.net_timeout_scale),
         "on_event": _write_event if args.events else _no_event,
-        "on_text": _no_text if args.events else write_text,
+        "on_text": _write_warning if args.events else write_text,
     }
 
 
@@ -129,5 +124,7 @@ def write_text(severity: Severity, text: str) -> None:
         print(f"joinproto controller: {text}", file=sys.stderr, flush=True)
 
 
-def _no_text(severity: Severity, text: str) -> None:
-    """All that is to be said is in the events."""
+def _write_warning(severity: Severity, text: str) -> None:
+    """Write to stderr what people must not miss, though stdout is for programs."""
+    if severity >= Severity.WARNING:
+        write_text(severity, text)

@@ -126,7 +126,7 @@ class Keys:
 # -- reading ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Fault:
     """Why something could not be read: as in `DecodeError`, with stage `hex` for lines that are
     not hex."""
@@ -137,7 +137,7 @@ class Fault:
     offset: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Item:
     """What stands at one place of the input: a frame, something unreadable, or the end.
 

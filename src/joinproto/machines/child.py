@@ -7,7 +7,6 @@ pipe may stay open in a grandchild's hands long after the process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ from joinproto.inputs import (
     StopChild,
 )
 from joinproto.limits import DRAIN, KILL_WAIT, Timer
+from joinproto.record import Record, replace
 from joinproto.table import Rule, Table
 
 
@@ -37,8 +37,7 @@ class ChildState(Enum):
     STUCK = "Stuck"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChildContext:
+class ChildContext(Record):
     """What is known of the child.
 
     Attributes:

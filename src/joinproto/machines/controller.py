@@ -6,7 +6,6 @@ comes from the window, as `Admit`, `Refuse`, `Dismiss`, `Form` and `AbortRun`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -30,6 +29,7 @@ from joinproto.inputs import (
 from joinproto.keys import OPEN, Salt
 from joinproto.limits import ABORT_WAIT, HELLO, LINGER, ROUTE, WRITE_STALL, Timer, whole_seconds
 from joinproto.messages import MESSAGES, Abort, Accept, Hello, RankExited, Reject, WorldFormed
+from joinproto.record import Record, replace
 from joinproto.table import Rule, Table
 
 
@@ -46,8 +46,7 @@ class ControllerState(Enum):
     CLOSED = "Closed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admission:
+class Admission(Record):
     """How hosts are admitted.
 
     Attributes:
@@ -61,8 +60,7 @@ class Admission:
     scale: float = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ControllerContext:
+class ControllerContext(Record):
     """What is known of the dialer.
 
     Attributes:

@@ -7,7 +7,6 @@ world never forms with a hole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 from typing import Any, TypeAlias
@@ -25,6 +24,7 @@ from joinproto.limits import (
     whole_seconds,
 )
 from joinproto.messages import Hello
+from joinproto.record import Record, replace
 from joinproto.table import Rule, Table
 
 
@@ -39,8 +39,7 @@ class WindowState(Enum):
     FAILED = "Failed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WindowConfig:
+class WindowConfig(Record):
     """What a window waits for.
 
     Attributes:
@@ -99,8 +98,7 @@ class WindowConfig:
         return whole_seconds(base, self.scale)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class Member(Record):
     """An admitted host.
 
     Attributes:
@@ -123,8 +121,7 @@ class Member:
         return self.hello.host
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WindowContext:
+class WindowContext(Record):
     """What a window knows.
 
     Attributes:

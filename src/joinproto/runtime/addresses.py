@@ -24,7 +24,8 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
         if default_port is None:
             raise ConfigError(f"address {text!r} names no port; write HOST:PORT")
         return host, default_port
-    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+    # The length comes first: int() refuses thousands of digits in its own words.
+    if not (len(port) <= 5 and port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ConfigError(f"address {text!r}: the port is a number from 0 to 65535")
     return host, int(port)
 

@@ -33,7 +33,8 @@ def _numeric(host: str, port: int) -> list[Address] | None:
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
-        except OSError:
+        except (OSError, ValueError):
+            # No such address, or (a NUL in it, say) none that could be.
             continue
         return [(family, (host, port))]
     return None
@@ -78,8 +79,7 @@ class Dialer:
         if numeric is not None:
             self._resolved(numeric)
         else:
-            self._lookup = _Lookup(self._loop, self._host, self._port, self._resolver)
-            self._lookup.start(self._resolved, self._failed_lookup)
+            self._look_up()
 
     @property
     def next_timer(self) -> float | None:
@@ -104,6 +104,14 @@ class Dialer:
         self._release(None)
 
     # -- inside -------------------------------------------------------------------------------
+
+    def _look_up(self) -> None:
+        try:
+            self._lookup = _Lookup(self._loop, self._host, self._port, self._resolver)
+        except OSError as error:
+            self._finish(None, f"cannot resolve {self._host}: {error.strerror}")
+            return
+        self._lookup.start(self._resolved, self._failed_lookup)
 
     def _resolved(self, addresses: list[Address]) -> None:
         self._lookup = None
@@ -199,7 +207,12 @@ class _Lookup:
                 resolved(self._addresses)
 
         self._loop.watch(self._read, READ, answered)
-        threading.Thread(target=self._run, name="joinproto-resolver", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="joinproto-resolver", daemon=True).start()
+        except RuntimeError as error:
+            # Too many threads; told like any other answer.
+            self._error = f"cannot resolve {self._host}: {error}"
+            os.close(self._write)
 
     def abandon(self) -> None:
         """Stop listening; the thread ends by itself and nobody hears of it."""
@@ -211,8 +224,9 @@ class _Lookup:
             self._addresses = self._resolver(self._host, self._port)
         except OSError as error:
             self._error = f"cannot resolve {self._host}: {error.strerror or error}"
-        except UnicodeError:
-            self._error = f"cannot resolve {self._host}: it is no host name"
+        except ValueError:
+            # Not to be written as IDNA, or with a NUL in it.
+            self._error = f"cannot resolve {self._host!r}: it is no host name"
         finally:
             # Closing the writing end is the answer: it wakes the loop, and cannot fail.
             os.close(self._write)

@@ -79,12 +79,13 @@ class Liner:
         if self._since is None and b"\r" in data:
             self._since = now
         self._partial += data
-        if len(self._partial) < self._piece:
-            return b""
         whole = len(self._partial) // self._piece * self._piece
+        if not whole:
+            return b""
         pieces = bytes(self._partial[:whole])
         del self._partial[:whole]
         self._ended_early = not self._partial
+        self._since = now if b"\r" in self._partial else None
         return self._pieces(pieces)
 
     def _lines(self, block: bytes) -> bytes:

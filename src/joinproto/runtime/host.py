@@ -11,8 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from joinproto import effects as fx
 from joinproto.connection import AgentConnection
@@ -21,20 +20,24 @@ from joinproto.errors import ArtifactError, CommandNotFound, JoinprotoError, Spa
 from joinproto.grammar import WIRES
 from joinproto.limits import DRAIN
 from joinproto.machines.agent import Plan
-from joinproto.runtime import addresses, artifacts, environment
+from joinproto.record import Record
+from joinproto.runtime import addresses
 from joinproto.runtime.dial import Dialer
-from joinproto.runtime.forward import Forwarder
 from joinproto.runtime.loop import READ, Loop
 from joinproto.runtime.output import Output
-from joinproto.runtime.processes import Child, start
 from joinproto.runtime.stream import Stream, configure
+
+if TYPE_CHECKING:
+    from joinproto.runtime.forward import Forwarder
+    from joinproto.runtime.processes import Child
+
+# What is needed only once a world has formed is imported then: an agent's start is measured.
 
 HELD_BYTES = 8 * 1024 * 1024
 """The most output that is kept for readers that stall; beyond it children wait in their pipes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Record):
     """What a host runs, and for which controller.
 
     Attributes:
@@ -48,11 +51,13 @@ class Job:
         gpu_ram_share: goes into the envelope (wire 4).
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"environ", "extra"})
+
     controller: tuple[str, int]
     command: Sequence[str]
     relay_command: Sequence[str] | None = None
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environ: Mapping[str, str]
+    extra: Mapping[str, str]
     directory: str | None = None
     data_path: str | None = None
     gpu_ram_share: float | None = None
@@ -68,6 +73,8 @@ class Job:
         Raises:
             ArtifactError: what it is to be handed cannot be read.
         """
+        from joinproto.runtime import artifacts, environment
+
         host, port = self.controller
         artifact = spawn.artifact_hex
         localized = WIRES[spawn.wire].localized
@@ -309,6 +316,9 @@ class HostRunner(Joiner):
     # -- children -----------------------------------------------------------------------------
 
     def _spawn(self, spawn: fx.Spawn) -> None:
+        from joinproto.runtime.forward import Forwarder
+        from joinproto.runtime.processes import start
+
         slot = spawn.slot
         try:
             if self.connection.context.failure is not None:

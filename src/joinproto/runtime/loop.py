@@ -53,10 +53,11 @@ class Loop:
         timeout = LONGEST_WAIT
         if until is not None:
             timeout = min(timeout, max(0.0, until - self.now()))
-        for fd, events in self._epoll.poll(timeout):
-            # An earlier callback of this round may have done away with it.
-            callback = self._callbacks.get(fd)
-            if callback is not None:
+        ready = [(fd, events, self._callbacks[fd]) for fd, events in self._epoll.poll(timeout)]
+        for fd, events, callback in ready:
+            # An earlier callback of this round may have done away with it, and even have opened
+            # another descriptor that got its number: these events are not that one's.
+            if self._callbacks.get(fd) is callback:
                 callback(events)
 
     def close(self) -> None:

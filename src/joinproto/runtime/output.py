@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import stat
+from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -34,7 +35,7 @@ class Sink:
     def __init__(self, loop: Loop, fd: int, resumed: Callable[[], None]) -> None:
         self._loop = loop
         self._resumed = resumed
-        self._held: list[bytes] = []
+        self._held: deque[bytes] = deque()
         self._offset = 0
         self.held_bytes = 0
         self.written_bytes = 0
@@ -79,7 +80,7 @@ class Sink:
         self.held_bytes -= count
         self._offset += count
         if self._offset == len(data):
-            self._held.pop(0)
+            self._held.popleft()
             self._offset = 0
 
     def _wait(self) -> None:
@@ -140,8 +141,9 @@ class Output:
     """
 
     def __init__(self, loop: Loop, *, out: int, err: int, resumed: Callable[[], None]) -> None:
+        shared = same_file(out, err)
         self.out = Sink(loop, out, resumed)
-        self.err = self.out if same_file(out, err) else Sink(loop, err, resumed)
+        self.err = self.out if shared else Sink(loop, err, resumed)
 
     @property
     def sinks(self) -> tuple[Sink, ...]:

@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from joinproto import effects as fx
@@ -16,6 +15,7 @@ from joinproto.grammar import WIRES
 from joinproto.inputs import MemberLost, Offered, RankReported, Start, StopRequested
 from joinproto.machines.controller import Admission
 from joinproto.machines.window import WINDOW, Member, WindowConfig, WindowContext, WindowState
+from joinproto.record import Record
 from joinproto.runtime import artifacts
 from joinproto.runtime.addresses import cleartext_warning, format_address
 from joinproto.runtime.loop import READ, Loop
@@ -52,8 +52,7 @@ class Watcher(Protocol):
         """Something that people should know."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
+class Terms(Record):
     """On what terms a controller runs.
 
     Attributes:
@@ -65,7 +64,7 @@ class Terms:
         relay: every host runs a relay too.
     """
 
-    admission: Admission = field(repr=False)
+    admission: Admission
     window: WindowConfig
     wires: frozenset[int] = frozenset(WIRES)
     advertise: tuple[str, int | None] | None = None
@@ -79,6 +78,9 @@ def listen(host: str, port: int) -> socket.socket:
         ConfigError: the address cannot be bound.
     """
     where = format_address(host, port)
+    if not 0 <= port < 2**16:
+        # The system would take it modulo 2^16.
+        raise ConfigError(f"cannot listen on {where}: a port is a number from 0 to 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
@@ -181,6 +183,7 @@ class Server:
         self.watcher = watcher
         self.ended = False
         self.stopped = False
+        """The run was given up because somebody asked for that."""
         self._listener = listener
         self._window = Session(WINDOW, WindowContext(config=terms.window))
         self._dials: dict[int, _Dial] = {}
@@ -188,6 +191,8 @@ class Server:
         self._accept_at: float | None = None
         self._warned: set[str] = set()
         self._asked: deque[Any] = deque()
+        self._told_to_stop = False
+        self._closed = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         loop.watch(self._wake_read, READ, self._woken)
 
@@ -212,7 +217,9 @@ class Server:
             self._handle_timers(self.loop.now())
 
     def ask(self, given: RankReported | StopRequested) -> None:
-        """Give the window an input, from any thread."""
+        """Give the window an input, from any thread; asked to stop twice, wait for nobody."""
+        if self._closed:
+            return
         self._asked.append(given)
         try:
             os.write(self._wake_write, b"\0")
@@ -221,10 +228,11 @@ class Server:
             return
 
     def close(self) -> None:
-        """Let go of every socket at once."""
-        for number in list(self._dials):
-            self._dials[number].stream.close()
-            self.forget(number)
+        """Let go of every socket at once; may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._drop_all()
         self.loop.forget(self._listener.fileno())
         self._listener.close()
         self.loop.forget(self._wake_read)
@@ -336,11 +344,14 @@ class Server:
             dial.do(dial.connection.abort(reason, self.loop.now()))
 
     def _end(self) -> None:
+        self._stop_listening()
+        # What is still there was never a member; a Reject on its way is left the time to arrive.
+        self._abort("the run is over")
+
+    def _stop_listening(self) -> None:
         self.ended = True
         self.loop.forget(self._listener.fileno())
         self._accept_at = None
-        # What is still there was never a member; a Reject on its way is left the time to arrive.
-        self._abort("the run is over")
 
     # -- dialers ------------------------------------------------------------------------------
 
@@ -407,5 +418,21 @@ class Server:
         os.read(self._wake_read, 4096)
         while self._asked:
             given = self._asked.popleft()
-            self.stopped = self.stopped or isinstance(given, StopRequested)
+            if isinstance(given, StopRequested):
+                self._told_once_more()
             self.window(given)
+
+    def _told_once_more(self) -> None:
+        """Somebody wants an end; at the second time the hosts' last reports are not waited for."""
+        if self._told_to_stop:
+            self._stop_listening()
+            self._drop_all()
+        self._told_to_stop = True
+        # A window that failed or ended by itself did not do so for this.
+        if self.context.failure is None and not self._window.final:
+            self.stopped = True
+
+    def _drop_all(self) -> None:
+        for dial in list(self._dials.values()):
+            dial.stream.abort()
+            self.forget(dial.number)

@@ -57,7 +57,7 @@ _OTHER_ROLES: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AgentSpec:
     """The configuration of one host's agent.
 

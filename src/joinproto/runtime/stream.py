@@ -48,6 +48,25 @@ def configure(sock: socket.socket, scale: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, total * 1000)
 
 
+class _Nobody:
+    """Hears what comes of a connection that its owner has closed."""
+
+    def stream_data(self, data: bytes) -> None:
+        """Too late."""
+
+    def stream_eof(self) -> None:
+        """Expected."""
+
+    def stream_broken(self, cause: str) -> None:
+        """What was still to be sent is lost; nobody waits for it."""
+
+    def stream_flushed(self) -> None:
+        """It closes now."""
+
+
+_NOBODY = _Nobody()
+
+
 class Stream:
     """One connected, non-blocking socket.
 
@@ -65,6 +84,7 @@ class Stream:
         self._events = READ
         self._ended = False
         self._then: Callable[[], None] | None = None
+        self._failure: OSError | None = None
         self.closed = False
         self.peer_host, self.peer_port = peer_of(sock)
         loop.watch(sock.fileno(), READ, self._ready)
@@ -80,8 +100,11 @@ class Stream:
         return str(self._sock.getsockname()[0])
 
     def send(self, data: bytes) -> None:
-        """Queue bytes, and hand over what the system takes at once."""
-        if self.closed or not data:
+        """Queue bytes, and hand over what the system takes at once.
+
+        `stream_flushed` may be called before this returns; `stream_broken` never is.
+        """
+        if self.closed or self._failure is not None or not data:
             return
         self._out += data
         self._write()
@@ -92,7 +115,13 @@ class Stream:
 
     def close(self) -> None:
         """Close once everything is sent; nothing more is told."""
+        self._receiver = _NOBODY
         self._after(self._close)
+
+    def abort(self) -> None:
+        """Close at once; what is not sent is lost."""
+        self._out.clear()
+        self._close()
 
     def detach(self) -> socket.socket:
         """Give the socket away, blocking again; the stream is of no further use."""
@@ -104,7 +133,7 @@ class Stream:
     # -- inside -------------------------------------------------------------------------------
 
     def _after(self, then: Callable[[], None]) -> None:
-        if self.closed:
+        if self.closed or self._then == self._close:
             return
         if self._out:
             self._then = then
@@ -131,7 +160,7 @@ class Stream:
             self._write()
         if self.closed or not events & (READ | ENDED):
             return
-        if self._ended:
+        if self._ended and self._failure is None:
             # A hang-up cannot be unsubscribed from; there is nothing more to hear.
             self._loop.forget(self._sock.fileno())
         else:
@@ -143,10 +172,13 @@ class Stream:
         except BlockingIOError:
             return
         except OSError as error:
-            self._broken(error)
+            self._broken(self._failure or error)
             return
         if data:
             self._receiver.stream_data(data)
+            return
+        if self._failure is not None:
+            self._broken(self._failure)
             return
         # Said once; an ended direction would be ready for ever.
         self._ended = True
@@ -162,7 +194,7 @@ class Stream:
             self._watch(self._events | WRITE)
             return
         except OSError as error:
-            self._broken(error)
+            self._fail(error)
             return
         self._watch(self._events & ~WRITE)
         if had:
@@ -175,9 +207,19 @@ class Stream:
         if not self.closed:
             self._receiver.stream_flushed()
 
-    def _broken(self, error: OSError) -> None:
+    def _fail(self, error: OSError) -> None:
+        """Send no more; what the other end said before it went is read first, on the loop."""
+        self._failure = error
         self._out.clear()
-        self._close()
+        # Makes the socket ready, whatever the error was.
+        self._shut(socket.SHUT_RDWR)
+        if self._loop.watches(self._sock.fileno()):
+            self._watch(READ)
+        else:
+            self._loop.watch(self._sock.fileno(), READ, self._ready)
+
+    def _broken(self, error: OSError) -> None:
+        self.abort()
         self._receiver.stream_broken(error.strerror or str(error))
 
     def _watch(self, events: int) -> None:

@@ -94,8 +94,8 @@ class End:
 
     @property
     def next_timer(self) -> float | None:
-        """When something at this end is due."""
-        return self.connection.next_timer
+        """When something at this end is due; None: nothing is, or it wants no more of the link."""
+        return None if self.closed else self.connection.next_timer
 
     def do(self, effects: Sequence[Any]) -> None:
         """Carry out effects, those of calls that the test made itself included."""

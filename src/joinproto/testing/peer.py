@@ -33,12 +33,12 @@ class FakeConnection:
         closed: the fake has done with it.
     """
 
-    def __init__(self, stage: stages.Stage, number: int, *, key: Salt, channel: bytes) -> None:
+    def __init__(self, stage: stages.Stage, number: int, *, key: Salt) -> None:
         self.number = number
         self.received = bytearray()
         self.key = key
         self.wire: int | None = None
-        self.channel = channel
+        self.channel = b""
         self.ended: str | None = None
         self.closed = False
         self._stage = stage

@@ -165,6 +165,9 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __repr__(self) -> str:
+        return f"FakeProcesses({list(self._slots.values())})"
+
     @property
     def running(self) -> list[FakeProcess]:
         """Those that have started and not ended, in the order in which they were asked for."""

@@ -20,8 +20,11 @@ _SHORT.maxstring = _SHORT.maxother = 2 * SHOWN_BYTES + 2
 def short(value: object) -> str:
     """`value` for people: cut where it is long, a message without what it leaves unsaid."""
     if isinstance(value, Message):
-        said = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
-        parts = (f"{name}={_SHORT.repr(part)}" for name, part in said.items() if part is not None)
+        parts = (
+            f"{field.name}={short(getattr(value, field.name))}"
+            for field in fields(value)
+            if field.repr and getattr(value, field.name) != field.default
+        )
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, bytes):
         more = "…" if len(value) > SHOWN_BYTES else ""

@@ -6,9 +6,10 @@ to happen before they can go on, and are resumed whenever something has.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from joinproto import codec
 from joinproto.errors import ConfigError, DecodeError
@@ -48,9 +49,10 @@ class PeerEnded(Mismatch):
     """The peer ended the connection between two messages, where another one was expected."""
 
 
-class Step(Protocol):
+class Step(ABC):
     """One step of a script."""
 
+    @abstractmethod
     def play(self, stage: Stage) -> Waiting[None]:
         """Do it; yield whenever something must happen first.
 
@@ -67,7 +69,9 @@ class Stage:
         dials: the fake is the one that dials: an agent.
         salt: the pre-shared salt; None: open admission.
         session: the session salt that an admitting controller gives out under open admission.
-        wires: the versions that are spoken; a Hello in another one is hung up on, unanswered.
+        wires: the versions that are spoken.  A controller hangs up on a Hello in another one, and
+            plays on with the next dial; an agent speaks the newest of them.
+        channel: what a dial begins with: an agent sends it, a controller reads it.
 
     Attributes:
         now: the time, as the last call told it.
@@ -91,12 +95,14 @@ class Stage:
         salt: Salt | None = None,
         session: Salt = SESSION,
         wires: frozenset[int] = frozenset(WIRES),
+        channel: bytes = JOIN_MAGIC,
     ) -> None:
         self.script = tuple(script)
         self.dials = dials
         self.salt = salt
         self.session = salt or session
         self.wires = wires
+        self.channel = channel
         self.now = 0.0
         self.record: list[Entry] = []
         self.connections: list[FakeConnection] = []
@@ -119,12 +125,18 @@ class Stage:
     def connect(self) -> FakeConnection:
         """A connection has come about; its end is what this returns."""
         number = len(self.connections) + 1
-        channel = b"" if self.dials else JOIN_MAGIC
-        connection = FakeConnection(self, number, key=self.salt or OPEN, channel=channel)
+        connection = FakeConnection(self, number, key=self.salt or OPEN)
+        if self.dials:
+            connection.wire = max(self.wires)
+            connection.send(self.channel)
+        else:
+            connection.channel = self.channel
         self.connections.append(connection)
         self._backlog.append(connection)
         self.wants_dial = False
         self.record.append(Dialed(connection=number))
+        if self.failure is not None:
+            connection.close()
         return connection
 
     def advance(self, now: float) -> None:
@@ -196,11 +208,14 @@ class Stage:
         """Send bytes, as one piece; `message` is what they say, where they say one."""
         connection = yield from self.connection()
         connection.send(data)
-        what = data if message is None else message
-        self.record.append(Sent(connection=connection.number, what=what))
-        if message is not None:
-            self._passed(connection, message)
+        self.sent(connection, data if message is None else message)
         return connection
+
+    def sent(self, connection: FakeConnection, what: Message | bytes) -> None:
+        """Take down what was sent."""
+        self.record.append(Sent(connection=connection.number, what=what))
+        if not isinstance(what, bytes):
+            self._passed(connection, what)
 
     def pause(self, seconds: float) -> Waiting[None]:
         """Let time pass."""
@@ -266,15 +281,15 @@ class Stage:
         return received
 
     def _check_tag(self, connection: FakeConnection, frame: Frame) -> None:
+        kind, payload, tag = frame.kind, frame.payload, frame.tag
         keys = {"zeros": OPEN, "the pre-shared salt": self.salt, "the session salt": self.session}
-        fitting = [
-            name
-            for name, key in keys.items()
-            if key is not None and codec.tag_matches(frame.kind, frame.payload, frame.tag, key)
-        ]
-        if fitting and connection.key not in keys.values():
-            raise DecodeError(ReadStage.TAG, f"tagged with {fitting[0]}")
-        codec.check_tag(frame.kind, frame.payload, frame.tag, connection.key)
+        if not codec.tag_matches(kind, payload, tag, connection.key):
+            due = next((name for name, key in keys.items() if key == connection.key), "another key")
+            for name, key in keys.items():
+                if key is not None and codec.tag_matches(kind, payload, tag, key):
+                    text = f"a frame tagged with {name}, where {due} must be used"
+                    raise DecodeError(ReadStage.TAG, text)
+        codec.check_tag(kind, payload, tag, connection.key)
 
     def _passed(self, connection: FakeConnection, message: Message) -> None:
         """Take from a message that went by what later ones depend on."""
@@ -296,9 +311,14 @@ class Stage:
         except DecodeError as error:
             self.record.append(Unreadable(connection=connection.number, error=error))
             connection.drop()
+        if connection.ended is not None and not connection.closed:
+            self.record.append(Ended(connection=connection.number, cause=connection.ended))
+            connection.close()
 
     def _fail(self, lines: Sequence[str], cause: Exception | None = None) -> None:
-        where = f"step {self._position + 1} of {len(self.script)}, {self.script[self._position]}"
+        # An empty script fails only before it was looked at for the first time.
+        step = str(self.script[self._position]) if self.script else "nothing to do"
+        where = f"step {self._position + 1} of {len(self.script)}, {step}"
         story = [f"  {entry}" for entry in self.record] or ["  nothing happened"]
         indented = (f"  {line}" for line in lines)
         text = "\n".join([f"{where}, did not come true", *indented, "so far:", *story])

@@ -1,7 +1,8 @@
 """Hypothesis strategies: messages, the frames that carry them, and ways to cut bytes up.
 
 What they give is legal on the wire and otherwise anything, with the values at which an encoding
-changes (250 and 251, 65,535 and 65,536, …) more often than chance would bring them.
+changes (250 and 251, 65,535 and 65,536, …) more often than chance would bring them.  Nothing is
+longer than can be shown when an example fails.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ class KeyedFrame(NamedTuple):
     key: Salt
     wire: int
 
+    def __repr__(self) -> str:
+        return f"<frame of {len(self.data)} bytes, wire {self.wire}: {self.message}>"
+
 
 # -- parts ------------------------------------------------------------------------------------
 
@@ -82,7 +86,7 @@ def _exit_codes() -> SearchStrategy[int]:
 
 
 def _texts() -> SearchStrategy[str]:
-    long = st.builds(str.__mul__, st.characters(codec="utf-8"), st.sampled_from([LONG, 2**16]))
+    long = st.characters(codec="utf-8").map(lambda character: character * LONG)
     return st.text() | long
 
 
@@ -96,7 +100,7 @@ def _signatures() -> SearchStrategy[bytes]:
 
 
 def _tuples(entry: SearchStrategy[Any]) -> SearchStrategy[tuple[Any, ...]]:
-    long = st.builds(lambda value: (value,) * LONG, entry)
+    long = entry.map(lambda value: (value,) * LONG)
     return st.lists(entry, max_size=8).map(tuple) | long
 
 

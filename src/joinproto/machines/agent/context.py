@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -13,6 +12,7 @@ from joinproto.inputs import EndOfStream, LinkBroken
 from joinproto.keys import Salt
 from joinproto.limits import GRACE, Timer
 from joinproto.messages import Hello, WorldFormed
+from joinproto.record import Record, replace
 
 
 class AgentState(Enum):
@@ -27,8 +27,7 @@ class AgentState(Enum):
     ABORTED = "Aborted"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Record):
     """What an agent sets out to do.
 
     Attributes:
@@ -59,8 +58,7 @@ class Plan:
             raise ConfigError("there is no wire version to try; name one with --wire")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentContext:
+class AgentContext(Record):
     """What an agent knows.
 
     Attributes:
@@ -87,7 +85,7 @@ class AgentContext:
     give_up_at: float = 0.0
     peer: str = ""
     ranks: tuple[int, ...] = ()
-    formed: WorldFormed | None = field(default=None, repr=False)
+    formed: WorldFormed | None = None
     started: int = 0
     alive: frozenset[int] = frozenset()
     unreported: frozenset[int] = frozenset()

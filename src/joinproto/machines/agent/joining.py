@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from joinproto import effects as fx
@@ -44,6 +43,7 @@ from joinproto.limits import (
 )
 from joinproto.machines.agent.context import AgentContext, Outcome, calm, fail, how_lost, say
 from joinproto.messages import Abort, Accept, Reject
+from joinproto.record import replace
 
 # -- dialing ----------------------------------------------------------------------------------
 

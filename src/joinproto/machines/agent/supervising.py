@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from joinproto import effects as fx
@@ -31,6 +30,7 @@ from joinproto.inputs import (
 )
 from joinproto.machines.agent.context import AgentContext, Outcome, calm, how_lost, say
 from joinproto.messages import Abort, RankExited, WorldFormed
+from joinproto.record import replace
 
 # -- supervising ------------------------------------------------------------------------------
 
@@ -150,7 +150,8 @@ def last_and_well(ctx: AgentContext, given: ChildDrained, now: float) -> bool:
 
 def finish_well(ctx: AgentContext, given: ChildDrained, now: float) -> Outcome:
     ctx, effects = child_drained(ctx, given, now)
-    return ctx, (*effects, _verdict(ctx), fx.CloseLink(), fx.Finish(error=None))
+    done = (*effects, _verdict(ctx), fx.CloseLink(), fx.Finish(error=None))
+    return replace(ctx, link=False), done
 
 
 def _verdict(ctx: AgentContext) -> fx.Tell:
@@ -174,7 +175,8 @@ def finish_ill(
     if ctx.stuck:
         names = ", ".join(ctx.name_of(slot) for slot in sorted(ctx.stuck))
         error = Unkillable(f"{names} of host {ctx.plan.hello.host!r} could not be killed ({error})")
-    return replace(ctx, failure=error), (*effects, fx.CloseLink(), fx.Finish(error=error))
+    done = (*effects, fx.CloseLink(), fx.Finish(error=error))
+    return replace(ctx, failure=error, link=False), done
 
 
 # -- a link while ranks run -------------------------------------------------------------------
