@@ -358,6 +358,7 @@ def test_work_stays_in_proportion(name: str, wire: int, monkeypatch: pytest.Monk
     assert readings <= 2 * min(len(HOSTILE[name]), 65_536) + 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_memory_stays_in_proportion(name: str) -> None:
     payload = HOSTILE[name]

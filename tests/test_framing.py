@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinproto import framing
+from joinproto import framing, grammar
 from joinproto.codec import encode_frame
 from joinproto.errors import DecodeError, Stage
 from joinproto.framing import Frame, Framer
@@ -231,9 +231,8 @@ def test_a_header_is_looked_at_once_however_its_payload_drips(
         @staticmethod
         def parse(data: bytes) -> Any:
             parsed.append(bytes(data))
-            return Header.parse(data)
+            return grammar.Header.parse(data)
 
-    Header = framing.Header
     monkeypatch.setattr(framing, "Header", Counted)
     stream = (header(length=2000) + bytes(2000)) * 2
     assert len(cut(one_by_one(stream))) == 3

@@ -326,6 +326,6 @@ def test_a_signature_is_thirty_two_raw_bytes() -> None:
 
 def test_constructs_own_lenient_parsers_stand_nowhere() -> None:
     source = Path(grammar.__file__).read_text()
-    imported = re.search(r"^from construct import (.*)$", source, re.MULTILINE)
+    imported = re.search(r"^ *from construct import (.*)$", source, re.MULTILINE)
     assert imported is not None
     assert imported[1] == "Bytes, Construct, ConstructError, Int32ul, Struct"

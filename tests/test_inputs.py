@@ -7,14 +7,18 @@ import inspect
 import pytest
 
 from joinproto import inputs
-from joinproto.connection import AGENT, CHILD, CONTROLLER
 from joinproto.errors import DecodeError, Stage
 from joinproto.inputs import ChildExited, Form, StopRequested, Undecodable
+from joinproto.machines.agent import AGENT
+from joinproto.machines.child import CHILD
+from joinproto.machines.controller import CONTROLLER
 from joinproto.machines.window import WINDOW
 from joinproto.messages import MESSAGES
 
 CLASSES = {
-    cls for _, cls in inspect.getmembers(inputs, inspect.isclass) if cls.__module__ == inputs.__name__
+    cls
+    for _, cls in inspect.getmembers(inputs, inspect.isclass)
+    if cls.__module__ == inputs.__name__
 }
 
 

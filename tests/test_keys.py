@@ -22,7 +22,7 @@ def test_a_salt_is_its_bytes() -> None:
 
 def test_later_changes_of_a_buffer_do_not_reach_it() -> None:
     buffer = bytearray(RAW)
-    salt = Salt(buffer)
+    salt = Salt(buffer)  # type: ignore[arg-type]  # what a reader may hand over
     buffer[0] = 255
     assert salt.raw == RAW
 

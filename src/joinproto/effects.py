@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import IntEnum
+from typing import ClassVar
 
 from joinproto.errors import JoinprotoError
 from joinproto.keys import Salt
@@ -91,8 +91,10 @@ class Spawn(Record):
         wire: the version that the controller answered in, which decides its environment.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"artifact_hex"})
+
     slot: int
-    artifact_hex: str = field(repr=False)
+    artifact_hex: str
     rank: int | None
     local_rank: int | None
     device: int | None

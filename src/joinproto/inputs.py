@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from typing import ClassVar
 
 from joinproto.errors import DecodeError
 from joinproto.limits import Timer
@@ -144,8 +144,10 @@ class Dismiss(Record):
 class Form(Record):
     """The world is complete; these are the host's artifacts, which hold the session salt."""
 
-    envelope_hex: str = field(repr=False)
-    relay_spec_hex: str | None = field(repr=False)
+    hidden: ClassVar[frozenset[str]] = frozenset({"envelope_hex", "relay_spec_hex"})
+
+    envelope_hex: str
+    relay_spec_hex: str | None
 
 
 class AbortRun(Record):

@@ -35,7 +35,7 @@ from joinproto.limits import Timer
 from joinproto.machines.agent import AGENT, AgentContext, AgentState, Plan
 from joinproto.messages import Abort, Accept, Hello, RankExited, Reject, WorldFormed
 from joinproto.session import Session
-from tests.support.machines import check
+from tests.support.machines import at, check
 
 S = AgentState
 SALT = Salt(bytes(range(16)))
@@ -236,7 +236,7 @@ def world(plan: Plan = PLANS[0]) -> World:
     return World(Session(AGENT, AgentContext(plan=plan)))
 
 
-WAY = (Start(), Connected(peer="c"), Flushed(), ACCEPT, FORMED)
+WAY: tuple[Any, ...] = (Start(), Connected(peer="c"), Flushed(), ACCEPT, FORMED)
 """Straight to a world that runs."""
 
 
@@ -261,7 +261,7 @@ DRAINED = [ChildDrained(slot=slot) for slot in range(3)]
 
 
 def test_every_cell_of_the_table() -> None:
-    ways = [WAY[:length] for length in range(len(WAY) + 1)]
+    ways: list[tuple[Any, ...]] = [WAY[:length] for length in range(len(WAY) + 1)]
     ways += [(*WAY, STARTED[0], ENDED[0]), (*WAY, *STARTED, *ENDED, *DRAINED)]
     ways += [(Start(), StopRequested(reason="SIGINT", number=2))]
     seen = set().union(*(walked(*way).check_all() for way in ways))
@@ -309,12 +309,12 @@ def end(it: World) -> None:
 class TestTheWaysThrough:
     def test_a_run_that_ends_well(self) -> None:
         it = walked(*WAY, *STARTED, *ENDED, *DRAINED)
-        assert it.session.state is S.DONE
+        assert at(it.session, S.DONE)
         assert it.finished == [None]
 
     def test_ranks_that_end_while_others_are_started(self) -> None:
         it = walked(*WAY, STARTED[0], STARTED[1], ENDED[1], DRAINED[1])
-        assert it.session.state is S.SUPERVISING
+        assert at(it.session, S.SUPERVISING)
         assert sorted(it.processes) == [0, 1, 2]
         assert it.reports == {2: 1}
 
@@ -330,10 +330,10 @@ class TestTheWaysThrough:
     )
     def test_a_host_that_is_torn_down(self, given: Any, error: type[Exception]) -> None:
         it = walked(*WAY, *STARTED, given)
-        assert it.session.state is S.SUPERVISING  # until everything is reaped
+        assert at(it.session, S.SUPERVISING)  # until everything is reaped
         assert it.torn
         end(it)
-        assert it.session.state is S.ABORTED
+        assert at(it.session, S.ABORTED)
         assert isinstance(it.finished[0], error)
 
     def test_a_stop_between_two_spawns(self) -> None:

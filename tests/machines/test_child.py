@@ -23,7 +23,7 @@ from joinproto.inputs import (
 from joinproto.limits import Timer
 from joinproto.machines.child import CHILD, ChildContext, ChildState
 from joinproto.session import Session
-from tests.support.machines import check
+from tests.support.machines import at, check
 
 S = ChildState
 NOW = 100.0
@@ -47,15 +47,15 @@ class TestEnding:
     def test_its_exit_is_told_at_once_and_its_output_waited_for(self) -> None:
         it = child(STARTED)
         assert it.step(exited(3), NOW) == [fx.TellExited(code=3)]
-        assert it.state is S.DRAINING
+        assert at(it, S.DRAINING)
         assert it.step(OutputEnded(), NOW) == [fx.TellDrained()]
-        assert it.state is S.GONE
+        assert at(it, S.GONE)
 
     def test_output_may_end_first(self) -> None:
         it = child(STARTED, OutputEnded())
-        assert it.state is S.RUNNING
+        assert at(it, S.RUNNING)
         assert it.step(exited(0), NOW) == [fx.TellExited(code=0), fx.TellDrained()]
-        assert it.state is S.GONE
+        assert at(it, S.GONE)
 
     @pytest.mark.parametrize("scale", [1.0, 0.5])
     def test_a_grandchild_that_holds_the_pipe_is_waited_for_no_longer_than_the_bound(
@@ -64,13 +64,13 @@ class TestEnding:
         it = child(STARTED, exited(3), scale=scale)
         assert it.next_timer == NOW + 2 * scale
         assert it.expire(NOW + 2 * scale) == [fx.TellDrained()]
-        assert it.state is S.GONE
+        assert at(it, S.GONE)
         assert it.step(OutputEnded(), NOW + 600) == []  # at last; nobody waits for it any more
 
     def test_one_that_never_started_has_nothing_to_tell(self) -> None:
         it = child()
         assert it.step(ChildFailed(slot=3, cause="EAGAIN"), NOW) == []
-        assert it.state is S.GONE
+        assert at(it, S.GONE)
 
     @pytest.mark.parametrize("given", [STOP, KillChild()])
     @pytest.mark.parametrize("way", [(exited(0),), (exited(0), OutputEnded())])
@@ -88,7 +88,7 @@ class TestStopping:
         assert it.next_timer == NOW + 5
         assert it.expire(NOW + 4.9) == []
         assert it.expire(NOW + 5) == [fx.Kill(slot=3)]
-        assert it.state is S.KILLING
+        assert at(it, S.KILLING)
 
     def test_one_that_obeys_is_not_killed(self) -> None:
         it = child(STARTED, STOP)
@@ -105,14 +105,14 @@ class TestStopping:
     def test_it_can_be_killed_at_once(self, way: tuple[Any, ...]) -> None:
         it = child(*way)
         assert it.step(KillChild(), NOW) == [fx.Kill(slot=3)]
-        assert it.state is S.KILLING
+        assert at(it, S.KILLING)
         assert it.next_timer == NOW + 10  # the grace is over
 
     def test_what_survives_a_kill_is_told_after_a_bounded_wait(self) -> None:
         it = child(STARTED, KillChild())
         assert it.expire(NOW + 9.9) == []
         assert it.expire(NOW + 10) == [fx.TellStuck()]
-        assert it.state is S.STUCK
+        assert at(it, S.STUCK)
         for given in (exited(-9), OutputEnded(), STOP, KillChild()):
             assert it.step(given, NOW + 20) == []
 
@@ -138,7 +138,7 @@ class TestWhileItStarts:
     def test_a_stop_takes_effect_when_it_has_started(self) -> None:
         it = child()
         assert it.step(STOP, NOW) == []
-        assert it.state is S.STARTING
+        assert at(it, S.STARTING)
         assert it.step(STARTED, NOW + 1) == [fx.Terminate(slot=3)]
         assert (it.state, it.next_timer) == (S.STOPPING, NOW + 5)
 
@@ -153,7 +153,7 @@ class TestWhileItStarts:
 
     def test_one_that_was_to_be_stopped_and_never_started_is_gone(self) -> None:
         it = child(STOP, ChildFailed(slot=3, cause="torn down"))
-        assert it.state is S.GONE
+        assert at(it, S.GONE)
 
 
 # -- every way --------------------------------------------------------------------------------

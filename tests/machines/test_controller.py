@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,6 +35,7 @@ from joinproto.machines.controller import (
     ControllerState,
 )
 from joinproto.messages import MESSAGES, Abort, Accept, Hello, RankExited, Reject, WorldFormed
+from joinproto.record import replace
 from joinproto.session import Session
 from tests.support.machines import check
 

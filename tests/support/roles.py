@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -81,7 +81,8 @@ class ControllerProcess(Watched):
 
     def ended(self, code: int) -> list[dict[str, Any]]:
         """All its events, once it has ended, in good order, with this exit code."""
-        assert (self.wait_exit(), self.lines("stderr")) == (code, [])
+        assert self.wait_exit() == code
+        assert all(line.startswith("joinproto controller: ") for line in self.lines("stderr"))
         events = self.events()
         assert [each["event"] for each in events].count("finished") == 1
         assert matches(events[-1], "finished", {"exit_code": code})
@@ -137,14 +138,10 @@ class RunningController:
         def find() -> dict[str, Any] | None:
             return next((each for each in self._events if matches(each, name, fields)), None)
 
-        return self.wait_for(find, f"event {name} with {fields}")
-
-    def wait_for(self, find: Callable[[], Any], what: str) -> Any:
-        """What `find` gives; it is asked again at every event."""
         with self._news:
             self._news.wait_for(lambda: find() or self._outcome, PATIENCE)
             found = find()
-            assert found, f"no {what} in {self._events}, {self._outcome!r}"
+            assert found, f"no {name} with {fields} in {self._events}, {self._outcome!r}"
             return found
 
     def report(self) -> Report:

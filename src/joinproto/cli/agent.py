@@ -36,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--salt-fd", metavar="N", type=int, help="open descriptor to read the salt from")
     add("--dataset-sig", metavar="HEX", help="dataset signature, 64 hex digits")
     add("--libtorch", metavar="LABEL", help="label of the library build the ranks use")
-    add("--run-id", metavar="ID", help="the run this host is started for (wire 4)")
-    add("--model-sig", metavar="HEX", help="model signature, 64 hex digits (wire 4)")
-    add("--nccl-version", metavar="X.Y.Z", help="told to the controller (wire 4)")
-    add("--data-path", metavar="DIR", help="goes into the ranks' envelope (wire 4)")
-    add("--gpu-ram-share", metavar="N", type=float, help="likewise, a number (wire 4)")
-    add("--wire", choices=("auto", "2", "4"), default="auto", help="version of the protocol")
+    add("--run-id", metavar="ID", help="the run this host is started for (since wire 4)")
+    add("--model-sig", metavar="HEX", help="model signature, 64 hex digits (since wire 4)")
+    add("--nccl-version", metavar="X.Y.Z", help="told to the controller (since wire 4)")
+    add("--data-path", metavar="DIR", help="goes into the ranks' envelope (since wire 4)")
+    add("--gpu-ram-share", metavar="N", type=float, help="likewise, a number (since wire 4)")
+    add_wire(parser)
     add("--relay-command", metavar="CMD", help="what the relay runs (default: COMMAND)")
     add("--grace", metavar="S", default=f"{GRACE:g}", help="from SIGTERM to SIGKILL (default: 5)")
     add("--net-timeout-scale", metavar="X", help="stretches or shrinks every network deadline")
@@ -101,18 +101,31 @@ def _sayer(verbose: bool) -> Say:
 # -- settings ---------------------------------------------------------------------------------
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """What `run_agent` takes besides the spec and the command."""
+def add_wire(parser: argparse.ArgumentParser) -> None:
+    """Declare `--wire`, whose choices are the versions that are spoken."""
+    # Late, so that a complaint about usage does not wait for it.
     from joinproto.grammar import WIRES
 
+    choices = ("auto", *map(str, sorted(WIRES)))
+    parser.add_argument("--wire", choices=choices, default="auto", help="version of the protocol")
+
+
+def read_wires(choice: str) -> tuple[int, ...]:
+    """The wire versions that a choice of `--wire` stands for, newest first."""
+    from joinproto.grammar import WIRES
+
+    return tuple(sorted(WIRES, reverse=True)) if choice == "auto" else (int(choice),)
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """What `run_agent` takes besides the spec and the command."""
     if not args.command:
         raise ConfigError("there is no command to run; write it behind --", fault="command")
     if args.cwd is not None and not os.path.isdir(args.cwd):
         raise ConfigError(f"--cwd {args.cwd}: no such directory")
-    newest_first = tuple(sorted(WIRES, reverse=True))
     return {
         "relay_command": None if args.relay_command is None else _split(args.relay_command),
-        "wires": newest_first if args.wire == "auto" else (int(args.wire),),
+        "wires": read_wires(args.wire),
         "nccl_version": _nccl(args.nccl_version),
         "grace": _seconds("--grace", args.grace),
         "scale": read_scale("agent", args.net_timeout_scale),

@@ -10,11 +10,10 @@ import sys
 from contextlib import ExitStack
 from typing import Any
 
-from joinproto.cli.agent import read_salt, read_scale, read_signature
+from joinproto.cli.agent import add_wire, read_salt, read_scale, read_signature, read_wires
 from joinproto.controller import Controller, Event
 from joinproto.effects import Severity
 from joinproto.errors import ConfigError
-from joinproto.grammar import WIRES
 from joinproto.limits import JOIN_TIMEOUT
 from joinproto.runtime.addresses import parse_address
 
@@ -32,14 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=JOIN_TIMEOUT,
         help="how long the window stays open even with enough ranks (default: 300)",
     )
-    add("--max-join-timeout", metavar="S", type=float, help="when it fails without (default: 600)")
+    add(
+        "--max-join-timeout",
+        metavar="S",
+        type=float,
+        help="when it fails without (default: 600, or --join-timeout where that is more)",
+    )
     admission = parser.add_mutually_exclusive_group()
     admission.add_argument("--salt-file", metavar="FILE", help="file with the pre-shared salt")
     admission.add_argument(
         "--open-admission", action="store_true", help="admit anyone who reaches the port"
     )
     add("--dataset-sig", metavar="HEX", help="dataset signature that every host must carry")
-    add("--wire", choices=("auto", "2", "4"), default="auto", help="version of the protocol")
+    add_wire(parser)
     add("--mixed-wires", action="store_true", help="members may speak different versions")
     add("--advertise", metavar="HOST[:PORT]", help="the address that ranks are told")
     add("--relay", action="store_true", help="have every host run a relay too")
@@ -84,7 +88,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "salt": _salt(args),
         "open_admission": args.open_admission,
         "dataset_sig": read_signature("--dataset-sig", args.dataset_sig),
-        "wires": tuple(WIRES) if args.wire == "auto" else (int(args.wire),),
+        "wires": read_wires(args.wire),
         "mixed_wires": args.mixed_wires,
         "advertise": None if args.advertise is None else _advertised(args.advertise),
         "relay": args.relay,

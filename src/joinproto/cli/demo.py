@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
+from joinproto.cli.agent import add_wire
 from joinproto.cli.controller import stopper, write_text
 from joinproto.controller import Controller
 from joinproto.errors import ConfigError
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ranks", metavar="N", type=int, default=2, help="ranks of each (default: 2)")
     add("--pause", metavar="S", type=float, default=0.2, help="of a rank between two steps")
     add("--fail", metavar="RANK", type=int, help="let this rank end with code 7")
-    add("--wire", choices=("auto", "2", "4"), default="auto", help="version of the protocol")
+    add_wire(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,7 +23,11 @@ def resolve(host: str, port: int) -> list[Address]:
 
     Raises:
         OSError: the name cannot be resolved.
+        ValueError: it can be no host name.
     """
+    if "\0" in host:
+        # The system would look up what stands in front of it.
+        raise ValueError(f"a NUL in the host name {host!r}")
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(int(family), address) for family, _, _, _, address in found]
 
@@ -101,7 +105,7 @@ class Dialer:
     def cancel(self) -> None:
         """Drop the attempt; `done` is not called."""
         self._over = True
-        self._release(None)
+        self._release()
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -168,18 +172,17 @@ class Dialer:
 
     def _finish(self, sock: socket.socket | None, cause: str) -> None:
         self._over = True
-        self._release(sock)
+        self._release()
         where = format_address(self._host, self._port)
         self._done(sock, "" if sock is not None else f"cannot connect to {where}: {cause}")
 
-    def _release(self, kept: socket.socket | None) -> None:
+    def _release(self) -> None:
         if self._lookup is not None:
             self._lookup.abandon()
             self._lookup = None
         for fd, sock in self._pending.items():
             self._loop.forget(fd)
-            if sock is not kept:
-                sock.close()
+            sock.close()
         self._pending.clear()
 
 
@@ -225,7 +228,7 @@ class _Lookup:
         except OSError as error:
             self._error = f"cannot resolve {self._host}: {error.strerror or error}"
         except ValueError:
-            # Not to be written as IDNA, or with a NUL in it.
+            # It cannot be written as IDNA, say.
             self._error = f"cannot resolve {self._host!r}: it is no host name"
         finally:
             # Closing the writing end is the answer: it wakes the loop, and cannot fail.

@@ -19,8 +19,6 @@ RELAY_VARIABLE: Final = "FLODL_INTERNAL_RELAY_JSON"
 SALT_VARIABLE: Final = "JOINPROTO_SALT"
 """Ours: the pre-shared salt as 32 hex digits, for the agent and the controller alone."""
 
-_HIP_SINCE_WIRE: Final = 4
-
 
 def rank_environment(
     base: Mapping[str, str],
@@ -41,13 +39,16 @@ def rank_environment(
         wire: the wire version that the controller answered in.
         extra: laid over everything else, as published agents do.
     """
+    # Late: this module's names are among the first things that an agent imports.
+    from joinproto.grammar import WIRES
+
     env = _without(base, AGENT_VARIABLE, FULL_CLUSTER_VARIABLE, SALT_VARIABLE)
     env[CLUSTER_VARIABLE] = envelope_hex
     env[LOCAL_RANK_VARIABLE] = str(local_rank)
     # The default order is by speed, and may differ between drivers: ids would name other cards.
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     env["CUDA_VISIBLE_DEVICES"] = str(device)
-    if wire >= _HIP_SINCE_WIRE:
+    if WIRES[wire].localized:
         # HIP prefers its own variable, and counts within what the two lower-level masks leave.
         env["HIP_VISIBLE_DEVICES"] = str(device)
         env.pop("ROCR_VISIBLE_DEVICES", None)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 # What is needed only once a world has formed is imported then: an agent's start is measured.
 
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end an agent."""
+
 HELD_BYTES = 8 * 1024 * 1024
 """The most output that is kept for readers that stall; beyond it children wait in their pipes."""
 
@@ -386,9 +389,12 @@ class HostRunner(Joiner):
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGTERM, SIGINT and SIGHUP end the agent by its machine while this lasts."""
+        """`STOPS` end the agent by its machine while this lasts, but for those that are ignored.
+
+        nohup has SIGHUP ignored, and a shell SIGINT for what it runs in the background.
+        """
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        heeded = [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
         try:
             wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         except ValueError:
@@ -397,7 +403,7 @@ class HostRunner(Joiner):
             os.close(write)
             yield
             return
-        before = {number: signal.signal(number, _noticed) for number in numbers}
+        before = {number: signal.signal(number, _noticed) for number in heeded}
         self.loop.watch(read, READ, lambda _: self._signalled(read))
         try:
             yield
@@ -411,8 +417,10 @@ class HostRunner(Joiner):
 
     def _signalled(self, fd: int) -> None:
         for number in os.read(fd, 64):
-            name = signal.Signals(number).name
-            self.carry_out(self.connection.stop(name, number, self.loop.now()))
+            # The program that this runs in may handle other signals, which are told here too.
+            if number in STOPS:
+                name = signal.Signals(number).name
+                self.carry_out(self.connection.stop(name, number, self.loop.now()))
 
     # -- the end ------------------------------------------------------------------------------
 

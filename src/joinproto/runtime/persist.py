@@ -38,9 +38,10 @@ def pause(seconds: float) -> None:
     """Wait, unless a signal comes.
 
     Raises:
-        Stopped: SIGTERM, SIGINT or SIGHUP came.
+        Stopped: SIGTERM, SIGINT or SIGHUP came, and was not ignored when the program started.
     """
-    numbers = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    numbers = {number for number in stops if signal.getsignal(number) != signal.SIG_IGN}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         came = signal.sigtimedwait(numbers, seconds)

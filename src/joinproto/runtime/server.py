@@ -14,7 +14,7 @@ from joinproto.errors import ConfigError
 from joinproto.grammar import WIRES
 from joinproto.inputs import MemberLost, Offered, RankReported, Start, StopRequested
 from joinproto.machines.controller import Admission
-from joinproto.machines.window import WINDOW, Member, WindowConfig, WindowContext, WindowState
+from joinproto.machines.window import WINDOW, Member, WindowConfig, WindowContext
 from joinproto.record import Record
 from joinproto.runtime import artifacts
 from joinproto.runtime.addresses import cleartext_warning, format_address
@@ -189,6 +189,7 @@ class Server:
         self._dials: dict[int, _Dial] = {}
         self._dialed = 0
         self._accept_at: float | None = None
+        self._starved = False
         self._warned: set[str] = set()
         self._asked: deque[Any] = deque()
         self._told_to_stop = False
@@ -200,13 +201,6 @@ class Server:
     def context(self) -> WindowContext:
         """What the window knows."""
         return self._window.context
-
-    @property
-    def state(self) -> WindowState:
-        """Where the run is."""
-        state = self._window.state
-        assert isinstance(state, WindowState)
-        return state
 
     def run(self) -> None:
         """Run until nothing of the world is left to wait for."""
@@ -368,15 +362,17 @@ class Server:
             except OSError as error:
                 self._cannot_accept(error)
                 return
+            self._starved = False
             self._take(sock)
 
     def _cannot_accept(self, error: OSError) -> None:
         if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EINTR):
             return
         # Out of descriptors or memory: the listener stays ready, so looking away is what helps.
-        self.watcher.told(
-            fx.Severity.WARNING, f"cannot accept a connection ({_words(error)}); pausing"
-        )
+        if not self._starved:
+            self._starved = True
+            text = f"cannot accept a connection ({_words(error)}); pausing"
+            self.watcher.told(fx.Severity.WARNING, text)
         self.loop.forget(self._listener.fileno())
         self._accept_at = self.loop.now() + ACCEPT_PAUSE
 

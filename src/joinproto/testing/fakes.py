@@ -14,6 +14,7 @@ from typing import Self
 from joinproto.grammar import JOIN_MAGIC, WIRES
 from joinproto.keys import Salt
 from joinproto.messages import Accept, Hello, Message, WorldFormed
+from joinproto.runtime.addresses import format_address
 from joinproto.runtime.artifacts import build_envelope, build_relay_spec
 from joinproto.testing.clock import FakeClock
 from joinproto.testing.link import End
@@ -202,7 +203,7 @@ class FakeController(_Fake):
     @property
     def address(self) -> str:
         """HOST:PORT where it listens."""
-        return f"{self.host}:{self.port}"
+        return format_address(self.host, self.port)
 
     @property
     def host(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
@@ -223,6 +224,10 @@ class Player:
     def _dial(self) -> None:
         try:
             sock = socket.create_connection(self.stage.address, timeout=self._timeout)
+        except ConnectionResetError as error:
+            # It came about, and was broken before this was looked at.
+            self.stage.connect().link_broken(os.strerror(error.errno or 0), time.monotonic())
+            return
         except OSError as error:
             self.stage.give_up(f"cannot connect: {error.strerror or error}")
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import replace as changed
 
 import pytest
 
@@ -13,6 +13,7 @@ from joinproto.keys import Salt
 from joinproto.limits import Timer
 from joinproto.machines.agent.context import AgentContext, Plan, calm, fail, how_lost, say
 from joinproto.messages import Hello, WorldFormed
+from joinproto.record import replace
 
 HELLO = Hello(host="h", local_devices=(4, 7))
 PLAN = Plan(hello=HELLO, wires=(4, 2))
@@ -27,7 +28,7 @@ class TestPlan:
 
     def test_a_host_without_devices_is_an_error_before_dialing(self) -> None:
         with pytest.raises(ConfigError) as raised:
-            Plan(hello=replace(HELLO, local_devices=()), wires=(2,))
+            Plan(hello=changed(HELLO, local_devices=()), wires=(2,))
         told = "host 'h' has no devices to offer; name some with --devices"
         assert (str(raised.value), raised.value.fault) == (told, "no-devices")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from joinproto.inputs import (
 from joinproto.keys import OPEN, Salt
 from joinproto.machines.agent import AGENT, AgentContext, AgentState, Plan
 from joinproto.messages import MESSAGES, Abort, Accept, Hello, RankExited, Reject, WorldFormed
+from joinproto.record import replace
 from joinproto.session import Session
 
 S = AgentState
@@ -333,17 +335,17 @@ class TestAccept:
     def test_a_pre_shared_salt_wins(self, salt_hex: str | None) -> None:
         held = Salt(b"pre-shared salt!")
         agent = Agent(replace(PLAN, salt=held))
-        effects = agent.give(*GREETED, replace(ACCEPT, salt_hex=salt_hex))
+        effects = agent.give(*GREETED, changed(ACCEPT, salt_hex=salt_hex))
         assert effects[0] == fx.UseKey(key=held)
 
     def test_under_open_admission_it_must_bring_one(self) -> None:
-        error = failure(Agent(), *GREETED, replace(ACCEPT, salt_hex=None))
+        error = failure(Agent(), *GREETED, changed(ACCEPT, salt_hex=None))
         assert isinstance(error, TrustMismatch)
         assert str(error).startswith("controller and worker disagree on the trust mode: ")
 
     @pytest.mark.parametrize("salt_hex", ["", "zz", SALT_HEX[:-2], SALT_HEX + "00"])
     def test_a_salt_that_is_none_is_refused_and_not_repeated(self, salt_hex: str) -> None:
-        error = failure(Agent(), *GREETED, replace(ACCEPT, salt_hex=salt_hex))
+        error = failure(Agent(), *GREETED, changed(ACCEPT, salt_hex=salt_hex))
         assert isinstance(error, TrustMismatch)
         assert str(error).startswith("the session salt in Accept is unusable: ")
         assert SALT_HEX[:-2] not in str(error)
@@ -354,7 +356,7 @@ class TestAccept:
         self, ranks: tuple[int, ...], salt: Salt | None
     ) -> None:
         agent = Agent(replace(PLAN, salt=salt))
-        error = failure(agent, *GREETED, replace(ACCEPT, ranks=ranks))
+        error = failure(agent, *GREETED, changed(ACCEPT, ranks=ranks))
         assert isinstance(error, ProtocolViolation)
         assert str(error) == f"expected 2 ranks, one for each device, got {len(ranks)}"
 
@@ -369,7 +371,7 @@ class TestAccept:
 
     def test_the_longest_wait_there_is_is_no_failure(self) -> None:
         agent = Agent()
-        agent.give(*GREETED, replace(ACCEPT, formation_wait_secs=2**64 - 1))
+        agent.give(*GREETED, changed(ACCEPT, formation_wait_secs=2**64 - 1))
         assert agent.left is not None
         assert agent.left >= 2**64 - 1
 

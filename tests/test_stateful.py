@@ -1,0 +1,243 @@
+"""Agents, connections and window joined in memory, under loss, resets and time, step by step.
+
+Whatever happens: a world never forms with a hole or twice, each end of a rank is told once and as
+it was, no rank outlives its host's agent, and nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from joinproto.keys import Salt
+from joinproto.limits import KEEPALIVE
+from joinproto.machines.agent import AgentState, Plan
+from joinproto.machines.window import WindowConfig, WindowState
+from joinproto.messages import Hello
+from joinproto.testing import Behaviour, Link, MemoryHost
+from tests.support.world import World
+
+SALT = Salt(bytes(range(16)))
+OTHER_SALT = Salt(bytes(16))
+
+BEHAVIOURS = (
+    Behaviour(),
+    Behaviour(exits=0),
+    Behaviour(exits=-11),
+    Behaviour(cannot_start="out of memory"),
+    Behaviour(ignores_sigterm=True),
+    Behaviour(unkillable=True),
+    Behaviour(holds_output=True),
+)
+"""The first one oftener than the others."""
+
+LONG = 4_000.0
+"""Seconds; past every deadline that there is."""
+
+
+class Machine(RuleBasedStateMachine):
+    """One controller, and hosts that come and go."""
+
+    @initialize(
+        min_ranks=st.integers(1, 4),
+        extra=st.none() | st.integers(0, 3),
+        join_timeout=st.sampled_from([0.5, 20.0, 300.0]),
+        open_admission=st.booleans(),
+        mixed=st.booleans(),
+        relay=st.booleans(),
+    )
+    def begin(
+        self,
+        min_ranks: int,
+        extra: int | None,
+        join_timeout: float,
+        open_admission: bool,
+        mixed: bool,
+        relay: bool,
+    ) -> None:
+        config = WindowConfig(
+            min_ranks=min_ranks,
+            target_ranks=None if extra is None else min_ranks + extra,
+            join_timeout=join_timeout,
+            mixed_wires=mixed,
+        )
+        self.open = open_admission
+        self.world = World(config, SALT, open=open_admission, relay=relay)
+        self.lost: list[Link] = []
+
+    # -- what happens -------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.world.hosts) < 6)
+    @rule(
+        name=st.sampled_from("abcd"),
+        devices=st.integers(1, 3),
+        wires=st.sampled_from([(4, 2), (2,), (4,)]),
+        knows=st.sampled_from([True, True, True, False]),
+        behaviour=st.just(BEHAVIOURS[0]) | st.sampled_from(BEHAVIOURS),
+    )
+    def a_host_comes(
+        self, name: str, devices: int, wires: tuple[int, ...], knows: bool, behaviour: Behaviour
+    ) -> None:
+        salt = (None if self.open else SALT) if knows else OTHER_SALT
+        hello = Hello(host=name, local_devices=tuple(range(devices)))
+        plan = Plan(hello=hello, wires=wires, salt=salt)
+        answer = self.world.controller.answer
+        host = MemoryHost(plan, self.world.clock, answer, others=behaviour)
+        self.world.hosts.append(host)
+        host.start()
+        self.world.settle()
+
+    @rule(seconds=st.sampled_from([0.1, 0.6, 3.0, 31.0, 301.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @precondition(lambda self: self.links())
+    @rule(
+        data=st.data(), near=st.booleans(), held=st.booleans(), chunk=st.sampled_from([None, 1, 30])
+    )
+    def a_link_changes(
+        self, data: st.DataObject, near: bool, held: bool, chunk: int | None
+    ) -> None:
+        link = data.draw(st.sampled_from(self.links()))
+        end = link.left if near else link.right
+        end.held, end.chunk = held, chunk
+        self.world.settle()
+
+    @precondition(lambda self: self.links())
+    @rule(data=st.data(), how=st.sampled_from(["reset", "eof", "lose"]))
+    def a_link_ends(self, data: st.DataObject, how: str) -> None:
+        link = data.draw(st.sampled_from(self.links()))
+        getattr(link, how)()
+        if how == "lose":
+            self.lost.append(link)
+        self.world.settle()
+
+    @precondition(lambda self: self.running_hosts())
+    @rule(data=st.data(), code=st.sampled_from([0, 0, 7, -9]))
+    def a_process_ends(self, data: st.DataObject, code: int) -> None:
+        host = data.draw(st.sampled_from(self.running_hosts()))
+        process = data.draw(st.sampled_from(host.processes.running))
+        host.do(process.exit(code))
+        self.world.settle()
+
+    @precondition(lambda self: self.world.hosts)
+    @rule(data=st.data())
+    def a_host_is_stopped(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.world.hosts)).stop()
+        self.world.settle()
+
+    @rule(really=st.sampled_from([False, False, False, True]))
+    def the_controller_is_stopped(self, really: bool) -> None:
+        if really:
+            self.world.controller.stop()
+            self.world.settle()
+
+    # -- what holds ---------------------------------------------------------------------------
+
+    @invariant()
+    def ranks_are_contiguous(self) -> None:
+        members = self.world.controller.context.members
+        given_out = [rank for member in members for rank in member.ranks]
+        assert given_out == list(range(len(given_out)))
+
+    @invariant()
+    def a_world_forms_at_most_once_and_whole(self) -> None:
+        controller = self.world.controller
+        assert len(controller.forms) <= 1
+        assert controller.context.formed == bool(controller.forms)
+        assert controller.ends <= 1
+
+    @invariant()
+    def a_rank_belongs_to_one_host(self) -> None:
+        # A host that has lost its link is on its way out, so it counts here as well.
+        hosts = [host for host in self.world.hosts if len(host.processes)]
+        ranks = [rank for host in hosts for rank in host.processes if rank is not None]
+        assert len(ranks) == len(set(ranks))
+        assert not hosts or self.world.controller.forms
+        known = {
+            rank for member in self.world.controller.context.members for rank in member.ranks
+        }
+        assert known.issuperset(ranks)
+
+    @invariant()
+    def an_end_is_told_once_and_as_it_was(self) -> None:
+        told = dict(self.world.controller.exits)
+        assert len(told) == len(self.world.controller.exits)
+        ended = {
+            rank: process.code
+            for host in self.world.hosts
+            for rank, process in host.processes.items()
+        }
+        assert all(ended[rank] == code for rank, code in told.items())
+
+    @invariant()
+    def nothing_outlives_an_agent(self) -> None:
+        for host in self.world.hosts:
+            if host.finished:
+                left = [each for each in host.processes.running if not each.behaviour.unkillable]
+                assert not left
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return  # the initial settings were refused
+        self.world.advance(KEEPALIVE)
+        for link in self.lost:
+            # What the system does about a peer that has gone silent.
+            link.reset("connection timed out")
+        for host in self.world.hosts:
+            for link in host.links:
+                link.left.held = link.right.held = False
+        self.world.settle()
+        for _ in range(8):
+            # A rank that is started by the end of another ends in the next round.
+            for host in self.world.hosts:
+                host.do(host.processes.all_exit())
+            self.world.advance(LONG)
+        self.everybody_is_done()
+
+    def everybody_is_done(self) -> None:
+        world = self.world
+        assert [host.state for host in world.hosts if not host.finished] == []
+        for host in world.hosts:
+            assert (host.state is AgentState.DONE) == (host.error is None)
+        assert world.controller.window.state in (WindowState.DONE, WindowState.FAILED)
+        assert [each.state for each in world.controller.open_connections] == []
+        assert world.controller.ends == 1
+        assert world.next_timer is None
+        self.what_was_reported_is_all_there_was()
+
+    def what_was_reported_is_all_there_was(self) -> None:
+        told = dict(self.world.controller.exits)
+        for host in self.world.hosts:
+            if host.error is None:
+                ranks = [rank for rank in host.processes if rank is not None]
+                link = host.link
+                assert link in self.lost or told.keys() >= set(ranks) or link.left.coming == b""
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def links(self) -> list[Link]:
+        """Links whose two ends both stand."""
+        links = [host.link for host in self.world.hosts if host.links]
+        return [link for link in links if not (link.left.closed or link.right.closed)]
+
+    def running_hosts(self) -> list[MemoryHost]:
+        return [host for host in self.world.hosts if host.processes.running]
+
+
+@pytest.mark.slow
+def test_whatever_happens() -> None:
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=100, stateful_step_count=40)
+    )
