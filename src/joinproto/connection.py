@@ -32,6 +32,7 @@ from joinproto.inputs import (
     EndOfStream,
     Flushed,
     Form,
+    HelperDied,
     KillChild,
     LinkBroken,
     OutputEnded,
@@ -257,6 +258,10 @@ class AgentConnection(_Link):
     def child_exited(self, slot: int, code: int, now: float) -> list[Any]:
         """A child's process was reaped; `code` is −N when signal N ended it."""
         return self._child(slot, ChildExited(slot=slot, code=code), now)
+
+    def helper_died(self, cause: str, now: float) -> list[Any]:
+        """The process between the agent and its children is gone; their ends are still to come."""
+        return self._step(HelperDied(cause=cause), now)
 
     def output_ended(self, slot: int, now: float) -> list[Any]:
         """All that a child will ever write has been forwarded."""

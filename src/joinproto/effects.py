@@ -111,6 +111,10 @@ class KillChildren(Record):
     """End every child by force."""
 
 
+class SweepHost(Record):
+    """End every descendant that is still there, wherever it has gone; no child of ours runs."""
+
+
 class Terminate(Record):
     """Send SIGTERM to the process group of the child in this slot."""
 

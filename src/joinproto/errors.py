@@ -165,6 +165,10 @@ class CommandNotFound(SpawnFailed):
     exit_code = 2
 
 
+class HelperLost(HostError):
+    """The process between the agent and its children was ended, and they with it."""
+
+
 class RelayDied(HostError):
     """The relay ended with an error while ranks still needed it."""
 

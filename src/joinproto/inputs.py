@@ -105,6 +105,12 @@ class ChildStuck(Record):
     slot: int
 
 
+class HelperDied(Record):
+    """The process that stands between the agent and its children is gone, and they with it."""
+
+    cause: str
+
+
 class OutputEnded(Record):
     """Both of a child's output streams have ended."""
 

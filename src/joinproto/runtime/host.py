@@ -18,10 +18,11 @@ from joinproto.connection import AgentConnection
 from joinproto.effects import Severity
 from joinproto.errors import ArtifactError, CommandNotFound, JoinprotoError, SpawnFailed
 from joinproto.grammar import WIRES
-from joinproto.limits import DRAIN
+from joinproto.limits import DRAIN, KILL_WAIT
 from joinproto.machines.agent import Plan
 from joinproto.record import Record
 from joinproto.runtime import addresses
+from joinproto.runtime.children import Children
 from joinproto.runtime.dial import Dialer
 from joinproto.runtime.loop import READ, Loop
 from joinproto.runtime.output import Output
@@ -29,7 +30,6 @@ from joinproto.runtime.stream import Stream, configure
 
 if TYPE_CHECKING:
     from joinproto.runtime.forward import Forwarder
-    from joinproto.runtime.processes import Child
 
 # What is needed only once a world has formed is imported then: an agent's start is measured.
 
@@ -269,14 +269,16 @@ class HostRunner(Joiner):
         self._host = plan.hello.host
         self._output = output
         self._least = Severity.DEBUG if verbose else Severity.INFO
-        self._children: dict[int, Child] = {}
+        self._children: Children | None = None
         self._forwarders: dict[int, list[Forwarder]] = {}
         self._paused = False
+        self._prepared = False
 
     def run(self) -> JoinprotoError | None:
         """Run to the end; returns why the host was torn down, or None when it did its job."""
         try:
             with self._signals():
+                self._children = Children(self.loop, self)
                 self.begin()
                 while not self.finished:
                     # Between two spawns whatever has come in is looked at first.
@@ -305,10 +307,12 @@ class HostRunner(Joiner):
     def one(self, effect: Any) -> None:
         """Do one thing."""
         match effect:
+            case fx.SweepHost():
+                self._helper.sweep(KILL_WAIT)
             case fx.Terminate(slot=slot):
-                self._children[slot].signal_group(signal.SIGTERM)
+                self._helper.signal(slot, signal.SIGTERM)
             case fx.Kill(slot=slot):
-                self._children[slot].signal_group(signal.SIGKILL)
+                self._helper.signal(slot, signal.SIGKILL)
             case _:
                 super().one(effect)
 
@@ -318,51 +322,70 @@ class HostRunner(Joiner):
 
     # -- children -----------------------------------------------------------------------------
 
+    @property
+    def _helper(self) -> Children:
+        assert self._children is not None
+        return self._children
+
+    def stream_flushed(self) -> None:
+        """Everything that was to be sent is with the system: time to get ready for the ranks."""
+        super().stream_flushed()
+        if not self._prepared and not self.finished:
+            self._prepared = True
+            self._helper.prepare()
+            import joinproto.runtime.artifacts
+            import joinproto.runtime.environment
+            import joinproto.runtime.forward  # noqa: F401
+
     def _spawn(self, spawn: fx.Spawn) -> None:
         from joinproto.runtime.forward import Forwarder
-        from joinproto.runtime.processes import start
 
         slot = spawn.slot
         try:
             if self.connection.context.failure is not None:
                 raise SpawnFailed("the host is being torn down")
-            child = start(
-                self._job.argv(spawn),
-                environment=self._job.environment(spawn),
-                directory=self._job.directory,
-            )
+            job = self._job
+            pipes = self._helper.spawn(slot, job.argv(spawn), job.environment(spawn), job.directory)
         except (SpawnFailed, ArtifactError) as error:
-            self.carry_out(
-                self.connection.child_failed(
-                    slot,
-                    str(error),
-                    self.loop.now(),
-                    not_found=isinstance(error, CommandNotFound),
-                )
-            )
+            self.child_failed(slot, error)
             return
-        self._children[slot] = child
         prefix = prefix_of(self._host, spawn).encode(errors="surrogateescape")
         self._forwarders[slot] = [
             Forwarder(self.loop, fd, prefix, sink, lambda: self._stream_ended(slot), self._held)
-            for fd, sink in (
-                (child.stdout, self._output.out),
-                (child.stderr, self._output.err),
-            )
+            for fd, sink in zip(pipes, (self._output.out, self._output.err), strict=True)
         ]
-        self.loop.watch(child.pidfd, READ, lambda _: self._exited(slot))
+
+    # -- what the helper tells ----------------------------------------------------------------
+
+    def child_started(self, slot: int, pid: int) -> None:
+        """The child's process runs."""
         self.carry_out(self.connection.child_started(slot, self.loop.now()))
 
-    def _exited(self, slot: int) -> None:
-        child = self._children[slot]
-        if not child.ended():
-            return
-        assert child.code is not None
-        self.loop.forget(child.pidfd)
-        self.carry_out(self.connection.child_exited(slot, child.code, self.loop.now()))
+    def child_failed(self, slot: int, error: JoinprotoError) -> None:
+        """The child could not be started."""
+        for forwarder in self._forwarders.pop(slot, ()):
+            forwarder.close()
+        not_found = isinstance(error, CommandNotFound)
+        now = self.loop.now()
+        self.carry_out(self.connection.child_failed(slot, str(error), now, not_found=not_found))
+
+    def child_exited(self, slot: int, code: int) -> None:
+        """The child's process ended."""
+        self.carry_out(self.connection.child_exited(slot, code, self.loop.now()))
+
+    def helper_died(self, codes: Mapping[int, int]) -> None:
+        """The helper is gone, and so are the children."""
+        cause = "the helper process was ended from outside, and the children with it"
+        alive = self.connection.context.alive
+        self.carry_out(self.connection.helper_died(cause, self.loop.now()))
+        for slot in sorted(alive):
+            if slot in codes:
+                self.child_exited(slot, codes[slot])
+            else:
+                self.child_failed(slot, SpawnFailed(cause))
 
     def _stream_ended(self, slot: int) -> None:
-        if not any(forwarder.open for forwarder in self._forwarders[slot]):
+        if not any(forwarder.open for forwarder in self._forwarders.get(slot, ())):
             self.carry_out(self.connection.output_ended(slot, self.loop.now()))
 
     def _all_forwarders(self) -> Iterator[Forwarder]:
@@ -426,9 +449,9 @@ class HostRunner(Joiner):
 
     def _clean_up(self) -> None:
         """Leave nothing behind, whatever ended the run: process, descriptor or byte."""
-        for child in self._children.values():
-            self.loop.forget(child.pidfd)
-            child.reap()
+        if self._children is not None:
+            for pid in self._children.close(KILL_WAIT):
+                self._output.say(f"process {pid} is still there after SIGKILL; leaving it")
         for forwarder in list(self._all_forwarders()):
             forwarder.drain()
         self._flush()

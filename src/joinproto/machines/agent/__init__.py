@@ -16,6 +16,7 @@ from joinproto.inputs import (
     EndOfStream,
     Expired,
     Flushed,
+    HelperDied,
     LinkBroken,
     Start,
     StopRequested,
@@ -42,6 +43,7 @@ _INPUTS = (
     *_LINK_ENDS,
     Expired,
     StopRequested,
+    HelperDied,
     *_CHILDREN,
 )
 
@@ -78,7 +80,10 @@ def _unexpected_messages(source: AgentState, *expected: type) -> tuple[Rule[Agen
 
 def _always(source: AgentState) -> tuple[Rule[AgentContext], ...]:
     """What ends an agent that has nothing running, wherever it is."""
-    return (Rule(source=source, on=StopRequested, target=S.ABORTED, act=joining.stop_early),)
+    return (
+        Rule(source=source, on=StopRequested, target=S.ABORTED, act=joining.stop_early),
+        Rule(source=source, on=HelperDied, target=S.ABORTED, act=joining.helper_lost),
+    )
 
 
 def _while_linked(source: AgentState) -> tuple[Rule[AgentContext], ...]:
@@ -163,6 +168,9 @@ AGENT = Table[AgentContext](
             on=ChildFailed,
             target=S.SUPERVISING,
             act=supervising.spawn_refused,
+        ),
+        Rule(
+            source=S.SUPERVISING, on=HelperDied, target=S.SUPERVISING, act=supervising.helper_died
         ),
         Rule(
             source=S.SUPERVISING, on=ChildExited, target=S.SUPERVISING, act=supervising.child_exited

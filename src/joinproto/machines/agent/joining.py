@@ -10,6 +10,7 @@ from joinproto.errors import (
     Aborted,
     ConfigError,
     DeadlinePassed,
+    HelperLost,
     JoinprotoError,
     LinkLost,
     ProtocolViolation,
@@ -24,6 +25,7 @@ from joinproto.inputs import (
     EndOfStream,
     Expired,
     Flushed,
+    HelperDied,
     LinkBroken,
     Start,
     StopRequested,
@@ -131,6 +133,10 @@ def await_accept(ctx: AgentContext, given: Flushed, now: float) -> Outcome:
 
 def stop_early(ctx: AgentContext, given: StopRequested, now: float) -> Outcome:
     return fail(ctx, Stopped(given.reason, given.number))
+
+
+def helper_lost(ctx: AgentContext, given: HelperDied, now: float) -> Outcome:
+    return fail(ctx, HelperLost(given.cause))
 
 
 def reply_overdue(ctx: AgentContext, given: Expired, now: float) -> Outcome:

@@ -9,6 +9,7 @@ from joinproto.effects import Severity
 from joinproto.errors import (
     Aborted,
     CommandNotFound,
+    HelperLost,
     JoinprotoError,
     LinkLost,
     RelayDied,
@@ -24,6 +25,7 @@ from joinproto.inputs import (
     ChildStarted,
     ChildStuck,
     EndOfStream,
+    HelperDied,
     LinkBroken,
     StopRequested,
     Undecodable,
@@ -115,7 +117,9 @@ def child_exited(ctx: AgentContext, given: ChildExited, now: float) -> Outcome:
     if is_relay and given.code and ctx.alive and ctx.failure is None:
         error = RelayDied(f"the relay ended with {given.code} while {len(ctx.alive)} rank(s) ran")
         return _tear_down(ctx, error, now)
-    return ctx, ()
+    # What left its rank's group or session has no part in the grace, and may hold the rank's pipe.
+    torn_down = ctx.failure is not None and not ctx.alive
+    return ctx, (fx.SweepHost(),) if torn_down else ()
 
 
 def child_drained(ctx: AgentContext, given: ChildDrained, now: float) -> Outcome:
@@ -219,6 +223,10 @@ def broken_late(ctx: AgentContext, given: Undecodable, now: float) -> Outcome:
 def tell_strange(ctx: AgentContext, given: Any, now: float) -> Outcome:
     text = f"ignored {type(given).__name__} from the controller: it means nothing while ranks run"
     return ctx, (say(text, Severity.DEBUG),)
+
+
+def helper_died(ctx: AgentContext, given: HelperDied, now: float) -> Outcome:
+    return _tear_down(ctx, HelperLost(given.cause), now)
 
 
 def asked_before(ctx: AgentContext, given: StopRequested, now: float) -> bool:

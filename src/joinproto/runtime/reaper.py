@@ -1,0 +1,241 @@
+"""The agent's helper: parent of its ranks, and heir of whatever they leave behind.
+
+A process of its own, single-threaded and small, that the agent starts before it dials.  It starts
+the children (so the agent, which may have threads, never runs Python between fork and exec), tells
+of their ends, and ends every descendant when it is told to, or when the agent is gone: the socket
+between the two is closed by the kernel, whatever ended the agent.  Should it be ended itself, each
+child dies by its parent-death signal, and the agent inherits and ends the rest.
+
+It imports nothing that it does not need: its memory is part of an idle agent's.
+"""
+
+from __future__ import annotations
+
+import array
+import marshal
+import os
+import select
+import signal
+import socket
+import time
+
+from joinproto.runtime import descendants
+from joinproto.runtime.cgroup import make_cgroup
+
+END_WAIT = 10.0
+"""Seconds for ending what is left, when the agent is gone and nobody else would."""
+
+MESSAGE_BYTES = 65536
+SPAWN_FDS = 3
+"""The request itself, in memory, and the writing ends for the child's two output streams."""
+
+TERMINATING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Reaper:
+    """The helper's state.
+
+    Args:
+        agent: the socket to the agent.
+    """
+
+    def __init__(self, agent: socket.socket) -> None:
+        self._agent = agent
+        self._me = os.getpid()
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._slots: dict[int, int] = {}
+        self._pidfds: dict[int, int] = {}
+        self._epoll = select.epoll()
+        self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for number in TERMINATING:
+            # Whoever signals a whole group or service means the agent, which tells what to do.
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self.cgroup = make_cgroup(f"joinproto-{self._me}")
+
+    def run(self) -> None:
+        """Serve until the agent is gone; then leave nothing behind."""
+        self._epoll.register(self._agent.fileno(), select.EPOLLIN)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        try:
+            self._tell("ready", self.cgroup.path)
+            while self._serve():
+                continue
+        except OSError:
+            # The agent went away in the middle of a word; what follows is the same.
+            pass
+        finally:
+            self._end(time.monotonic() + END_WAIT)
+            self.cgroup.remove()
+
+    # -- what the agent asks ------------------------------------------------------------------
+
+    def _serve(self) -> bool:
+        """Deal with what is ready; whether the agent is still there."""
+        for fd, _ in self._epoll.poll():
+            if fd == self._agent.fileno():
+                if not self._obey():
+                    return False
+            elif fd == self._wake:
+                os.read(self._wake, MESSAGE_BYTES)
+                self._reap_orphans()
+            else:
+                self._ended(fd)
+        return True
+
+    def _obey(self) -> bool:
+        fds = array.array("i")
+        space = socket.CMSG_LEN(SPAWN_FDS * fds.itemsize)
+        data, ancillary, _, _ = self._agent.recvmsg(MESSAGE_BYTES, space)
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(content)
+        if not data:
+            return False
+        word, *rest = marshal.loads(data)
+        if word == "spawn":
+            self._spawn(rest[0], *fds)
+        elif word == "signal":
+            self._signal(*rest)
+        elif word == "sweep":
+            self._tell("swept", self._end(time.monotonic() + rest[0]))
+        return True
+
+    def _tell(self, *message: str | int | bytes | list[int] | None) -> None:
+        self._agent.sendall(marshal.dumps(message))
+
+    def _signal(self, slot: int, number: int) -> None:
+        pid = self._slots.get(slot)
+        if pid is not None:
+            try:
+                # Its leader is not reaped, so the group is its own.
+                os.killpg(pid, number)
+            except OSError:
+                return
+
+    # -- children -----------------------------------------------------------------------------
+
+    def _spawn(self, slot: int, request: int, out: int, err: int) -> None:
+        with open(request, "rb") as file:
+            file.seek(0)
+            argv, environment, directory = marshal.load(file)
+        told, tell = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = 0
+            self._tell("failed", slot, error.errno, "")
+        else:
+            if pid == 0:
+                self._become(argv, environment, directory, (out, err), tell)
+        for fd in (out, err, tell):
+            os.close(fd)
+        if pid:
+            self._started(slot, pid, told)
+        os.close(told)
+
+    def _become(
+        self,
+        argv: list[bytes],
+        environment: dict[bytes, bytes],
+        directory: bytes | None,
+        output: tuple[int, int],
+        tell: int,
+    ) -> None:
+        """Turn the forked process into the child; never returns."""
+        what = b""
+        try:
+            os.setsid()
+            descendants.prctl(descendants.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != self._me:
+                # The helper ended between the fork and the line above.
+                os._exit(127)
+            self.cgroup.enter()
+            for fd, target in zip((self._null, *output), (0, 1, 2), strict=True):
+                os.dup2(fd, target)
+            for number in (*TERMINATING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            if directory is not None:
+                what = directory
+                os.chdir(directory)
+            what = b""
+            os.execvpe(argv[0], argv, environment)
+        except OSError as error:
+            os.write(tell, marshal.dumps((error.errno, what)))
+        finally:
+            os._exit(127)
+
+    def _started(self, slot: int, pid: int, told: int) -> None:
+        failure = os.read(told, MESSAGE_BYTES)
+        if failure:
+            os.waitpid(pid, 0)
+            self._tell("failed", slot, *marshal.loads(failure))
+            return
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self._tell("failed", slot, error.errno, b"")
+            return
+        self._slots[slot] = pid
+        self._pidfds[pidfd] = slot
+        self._epoll.register(pidfd, select.EPOLLIN)
+        self._tell("started", slot, pid)
+
+    def _ended(self, pidfd: int) -> None:
+        """A child ended; epoll gives them in the order in which they did."""
+        slot = self._pidfds.pop(pidfd, None)
+        if slot is None:
+            return
+        self._epoll.unregister(pidfd)
+        os.close(pidfd)
+        pid = self._slots.pop(slot)
+        _, status = os.waitpid(pid, 0)
+        self._tell("exited", slot, os.waitstatus_to_exitcode(status))
+
+    def _reap_orphans(self) -> None:
+        # Children first: reaped as one among the orphans they would be told out of order.
+        for fd, _ in self._epoll.poll(0):
+            self._ended(fd)
+        descendants.reap(self._reaped)
+
+    def _reaped(self, pid: int, status: int) -> None:
+        """One was reaped that may be a child whose end was not noticed yet."""
+        for pidfd, slot in list(self._pidfds.items()):
+            if self._slots[slot] == pid:
+                del self._pidfds[pidfd], self._slots[slot]
+                self._epoll.unregister(pidfd)
+                os.close(pidfd)
+                self._tell("exited", slot, os.waitstatus_to_exitcode(status))
+
+    def _end(self, until: float) -> list[int]:
+        """End every descendant; returns the numbers of those that will not end."""
+        self.cgroup.kill()
+        return descendants.sweep(until, self._reaped_quietly)
+
+    def _reaped_quietly(self, pid: int, status: int) -> None:
+        try:
+            self._reaped(pid, status)
+        except OSError:
+            # Nobody is left to be told.
+            return
+
+
+def main() -> None:
+    """Serve the agent at the other end of descriptor 0."""
+    agent = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    # What the agent inherited without close-on-exec is for it alone.
+    kept = {agent.fileno()}
+    for entry in os.listdir("/proc/self/fd"):
+        if int(entry) > 2 and int(entry) not in kept:
+            try:
+                os.close(int(entry))
+            except OSError:
+                continue
+    descendants.become_subreaper()
+    Reaper(agent).run()
