@@ -159,9 +159,12 @@ class Children:
         self.sweep(seconds)
         self._swept = None
         until = time.monotonic() + seconds + END_WAIT
-        while self._alive and self._swept is None and time.monotonic() < until:
+        while self._waits_for_sweep() and time.monotonic() < until:
             self._loop.run_once(until)
         return self._swept or []
+
+    def _waits_for_sweep(self) -> bool:
+        return self._alive and self._swept is None
 
     def _hear(self, _: int) -> None:
         try:
