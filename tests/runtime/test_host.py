@@ -92,7 +92,7 @@ class Host:
             hello=Hello(host="a", local_devices=devices), wires=wires, scale=scale, grace=grace
         )
         environ = {"PATH": os.environ["PATH"]}
-        job = {"directory": str(folder), "environ": environ, **job}
+        job = {"directory": str(folder), "environ": environ, "extra": {}, **job}
         self.job = Job(
             controller=address,
             command=_argv(command),
@@ -199,28 +199,33 @@ def test_the_prefix_of_a_childs_lines() -> None:
     assert prefix_of("höst", spawn(None)) == "[höst:relay] "
 
 
+def job(**fields: Any) -> Job:
+    nothing: dict[str, Any] = {"command": (), "environ": {}, "extra": {}}
+    return Job(controller=("c", 1), **nothing | fields)
+
+
 def test_ranks_and_relay_may_run_different_commands() -> None:
-    job = Job(controller=("c", 1), command=("rank",), relay_command=("relay", "x"))
-    assert (job.argv(spawn()), job.argv(spawn(None))) == (("rank",), ("relay", "x"))
-    job = Job(controller=("c", 1), command=("both",))
-    assert (job.argv(spawn()), job.argv(spawn(None))) == (("both",), ("both",))
+    two = job(command=("rank",), relay_command=("relay", "x"))
+    assert (two.argv(spawn()), two.argv(spawn(None))) == (("rank",), ("relay", "x"))
+    one = job(command=("both",))
+    assert (one.argv(spawn()), one.argv(spawn(None))) == (("both",), ("both",))
 
 
 def test_what_a_rank_of_the_older_wire_is_handed_is_not_touched() -> None:
-    job = Job(controller=("c", 1), command=(), data_path="/data", extra={"MORE": "1"})
-    environment = job.environment(spawn(wire=2, artifact="no hex"))
+    given = job(data_path="/data", extra={"MORE": "1"})
+    environment = given.environment(spawn(wire=2, artifact="no hex"))
     assert environment["FLODL_INTERNAL_CLUSTER_JSON"] == "no hex"
     assert environment["FLODL_INTERNAL_LOCAL_RANK"] == "1"
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["MORE"]) == ("6", "1")
-    relay = job.environment(spawn(None, wire=2, artifact=""))
+    relay = given.environment(spawn(None, wire=2, artifact=""))
     assert relay == {"FLODL_INTERNAL_RELAY_JSON": "", "MORE": "1"}
 
 
 def test_what_a_rank_of_the_newer_wire_is_handed_is_made_its_own() -> None:
-    job = Job(controller=("c", 1), command=(), data_path="/data", gpu_ram_share=0.5)
+    given = job(data_path="/data", gpu_ram_share=0.5)
     raw = {"controller": {"host": "x", "port": 9}, "worker": {"host": "a"}}
     artifact = json.dumps(raw).encode().hex()
-    environment = job.environment(spawn(artifact=artifact))
+    environment = given.environment(spawn(artifact=artifact))
     assert json.loads(bytes.fromhex(environment["FLODL_INTERNAL_CLUSTER_JSON"])) == {
         "controller": {"host": "c", "port": 1},
         "worker": {"host": "a", "data_path": "/data", "gpu_ram_share": 0.5},
@@ -237,8 +242,7 @@ def test_what_the_relay_of_the_newer_wire_is_handed_is_made_its_own() -> None:
         "world_size": 1,
         "data_channel": False,
     }
-    job = Job(controller=("c", 1), command=())
-    environment = job.environment(spawn(None, artifact=json.dumps(raw).encode().hex()))
+    environment = job().environment(spawn(None, artifact=json.dumps(raw).encode().hex()))
     spec = json.loads(bytes.fromhex(environment["FLODL_INTERNAL_RELAY_JSON"]))
     assert (spec["controller_host"], spec["controller_port"]) == ("c", 1)
 
@@ -246,12 +250,11 @@ def test_what_the_relay_of_the_newer_wire_is_handed_is_made_its_own() -> None:
 @pytest.mark.parametrize("rank", [0, None])
 def test_what_cannot_be_read_is_handed_to_nobody(rank: int | None) -> None:
     with pytest.raises(ArtifactError, match="from the controller is unusable"):
-        Job(controller=("c", 1), command=()).environment(spawn(rank, artifact="no hex"))
+        job().environment(spawn(rank, artifact="no hex"))
 
 
 def test_a_job_shows_no_variables_in_its_repr() -> None:
-    job = Job(controller=("c", 1), command=(), environ={"A": "hush"}, extra={"B": "hush"})
-    assert "hush" not in repr(job)
+    assert "hush" not in repr(job(environ={"A": "hush"}, extra={"B": "hush"}))
 
 
 # -- a run ------------------------------------------------------------------------------------
@@ -339,7 +342,7 @@ def test_cleartext_is_warned_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_rejection_is_told_word_for_word(tmp_path: Path) -> None:
     reason = "no room\nleft ✓"
     with FakeController([Expect(Hello), Say(Reject(reason=reason)), WaitEnd()]) as fake:
-        error, host = run(tmp_path, fake)
+        error, _ = run(tmp_path, fake)
     assert isinstance(error, Rejected)
     assert error.reason == reason
 
@@ -467,7 +470,7 @@ def test_a_link_that_is_lost_takes_the_ranks_with_it(
     tmp_path: Path, step: Step, cause: str
 ) -> None:
     with FakeController(admit(up(tmp_path, 0), step)) as fake:
-        error, host = run(tmp_path, fake, SLEEPING)
+        error, _ = run(tmp_path, fake, SLEEPING)
     assert isinstance(error, LinkLost)
     assert cause in str(error)
     assert all(is_gone(pid) for pid in pids(tmp_path))

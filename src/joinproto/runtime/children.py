@@ -59,7 +59,8 @@ class Children:
         self._family = family
         self._pids: dict[int, int] = {}
         self._commands: dict[int, tuple[str, str | None]] = {}
-        self._swept: list[int] | None = None
+        self._sweeps = 0
+        self._left: list[int] = []
         self._cgroup = Cgroup(None)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -128,6 +129,7 @@ class Children:
 
     def sweep(self, seconds: float) -> None:
         """End every descendant, within so many seconds; does not wait for it."""
+        self._sweeps += 1
         self._ask("sweep", seconds)
 
     @property
@@ -157,14 +159,10 @@ class Children:
 
     def _swept_by_helper(self, seconds: float) -> list[int]:
         self.sweep(seconds)
-        self._swept = None
         until = time.monotonic() + seconds + END_WAIT
-        while self._waits_for_sweep() and time.monotonic() < until:
+        while self._alive and self._sweeps and time.monotonic() < until:
             self._loop.run_once(until)
-        return self._swept or []
-
-    def _waits_for_sweep(self) -> bool:
-        return self._alive and self._swept is None
+        return self._left
 
     def _hear(self, _: int) -> None:
         try:
@@ -189,7 +187,8 @@ class Children:
             self._pids.pop(slot, None)
             self._family.child_exited(slot, code)
         elif word == "swept":
-            self._swept = rest[0]
+            self._sweeps -= 1
+            self._left = rest[0]
         else:
             self._cgroup = Cgroup(rest[0])
 

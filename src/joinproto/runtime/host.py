@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joinproto import effects as fx
@@ -40,6 +41,9 @@ HELD_BYTES = 8 * 1024 * 1024
 """The most output that is kept for readers that stall; beyond it children wait in their pipes."""
 
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
 class Job(Record):
     """What a host runs, and for which controller.
 
@@ -59,8 +63,8 @@ class Job(Record):
     controller: tuple[str, int]
     command: Sequence[str]
     relay_command: Sequence[str] | None = None
-    environ: Mapping[str, str]
-    extra: Mapping[str, str]
+    environ: Mapping[str, str] = NOTHING
+    extra: Mapping[str, str] = NOTHING
     directory: str | None = None
     data_path: str | None = None
     gpu_ram_share: float | None = None
