@@ -223,7 +223,7 @@ def published_agent(
     extra: Mapping[str, str] | None = None,
 ) -> Watched:
     """A published agent with that spec, whose ranks and relay run shell commands."""
-    return Watched([binary(version)], environment=_agent_environment(spec, rank, relay, extra))
+    return Watched([binary(version)], environment=agent_environment(spec, rank=rank, relay=relay, extra=extra))
 
 
 def our_agent(
@@ -234,7 +234,7 @@ def our_agent(
     extra: Mapping[str, str] | None = None,
 ) -> Watched:
     """Our agent, with what the published one would have: spec, environment and commands."""
-    environment = _agent_environment(spec, rank, relay, extra)
+    environment = agent_environment(spec, rank=rank, relay=relay, extra=extra)
     relay_command = shlex.join(("/bin/sh", "-c", relay))
     argv = our_agent_argv("--relay-command", relay_command, *options, rank=rank)
     return Watched(argv, environment=environment)
@@ -245,9 +245,14 @@ def our_agent_argv(*options: str, rank: str) -> tuple[str, ...]:
     return (*OURS, "agent", *options, "--", "/bin/sh", "-c", rank)
 
 
-def _agent_environment(
-    spec: Mapping[str, object], rank: str, relay: str, extra: Mapping[str, str] | None
+def agent_environment(
+    spec: Mapping[str, object],
+    *,
+    rank: str = ":",
+    relay: str = ":",
+    extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
+    """The environment of an agent with that spec; the commands are for the published one."""
     return clean_environment(
         FLODL_INTERNAL_AGENT_JSON=hex_json(spec),
         FLODL_HOST_NAME=str(spec["host"]),

@@ -213,12 +213,21 @@ def kill_marked(mark: str) -> None:
     raise RuntimeError(f"still there after SIGKILL: {pids}")
 
 
-def _carries(pid: int, mark: str) -> bool:
+def variables(pid: int) -> dict[str, str]:
+    """The environment that a process was started with; empty for one that is not to be looked at.
+
+    That is one that has ended, reaped or not, or is somebody else's.
+    """
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # gone, or somebody else's
-        return False
-    return f"{MARK}={mark}".encode() in environment.split(b"\0")
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def _carries(pid: int, mark: str) -> bool:
+    return variables(pid).get(MARK) == mark
 
 
 def _kill(pid: int, mark: str) -> None:

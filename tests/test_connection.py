@@ -15,6 +15,7 @@ from joinproto.connection import AgentConnection, ControllerConnection
 from joinproto.errors import (
     Aborted,
     DecodeError,
+    HelperLost,
     IllegalInput,
     LinkLost,
     RelayDied,
@@ -384,6 +385,14 @@ class TestAgentChildren:
         effects = agent.child_exited(0, 1, NOW)
         assert effects[1:] == [fx.Terminate(slot=1), fx.Terminate(slot=2)]
         assert isinstance(agent.context.failure, RelayDied)
+
+    def test_a_helper_that_dies(self) -> None:
+        agent = supervising()
+        effects = agent.helper_died("it was killed", NOW)
+        assert effects[1:] == [fx.Terminate(slot=slot) for slot in range(3)]
+        ended(agent, 0, -9)
+        ended(agent, 1, -9)
+        assert isinstance(finish(ended(agent, 2, -9)), HelperLost)
 
     def test_the_next_deadline_is_anybodys(self) -> None:
         agent = supervising()

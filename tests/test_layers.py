@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "joinproto"
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "limits"),
+    ("errors", "lazy", "limits", "record"),
     ("keys", "messages", "grammar"),
     ("framing", "codec"),
     ("inputs", "effects", "table"),

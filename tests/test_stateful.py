@@ -19,8 +19,8 @@ from hypothesis.stateful import (
 )
 
 from joinproto.keys import Salt
-from joinproto.limits import KEEPALIVE
 from joinproto.machines.agent import AgentState, Plan
+from joinproto.machines.controller import ControllerState
 from joinproto.machines.window import WindowConfig, WindowState
 from joinproto.messages import Hello
 from joinproto.testing import Behaviour, Link, MemoryHost
@@ -38,6 +38,8 @@ BEHAVIOURS = (
     Behaviour(unkillable=True),
     Behaviour(holds_output=True),
 )
+DEVICES = st.integers(1, 3)
+
 LONG = 4_000.0
 """Seconds; past every deadline that there is."""
 
@@ -52,6 +54,7 @@ class Machine(RuleBasedStateMachine):
         open_admission=st.booleans(),
         mixed=st.booleans(),
         relay=st.booleans(),
+        first=st.lists(st.tuples(DEVICES, st.sampled_from(BEHAVIOURS)), max_size=3),
     )
     def begin(
         self,
@@ -61,6 +64,7 @@ class Machine(RuleBasedStateMachine):
         open_admission: bool,
         mixed: bool,
         relay: bool,
+        first: list[tuple[int, Behaviour]],
     ) -> None:
         config = WindowConfig(
             min_ranks=min_ranks,
@@ -72,15 +76,18 @@ class Machine(RuleBasedStateMachine):
         self.world = World(config, SALT, open=open_admission, relay=relay)
         self.ended: list[Link] = []
         self.lost: list[Link] = []
+        # Left to chance alone, few worlds would form.
+        for name, (devices, behaviour) in zip("abc", first, strict=False):
+            self.a_host_comes(name, devices, (4, 2), True, behaviour)
 
     # -- what happens -------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.world.hosts) < 6)
     @rule(
         name=st.sampled_from("abcd"),
-        devices=st.integers(1, 3),
+        devices=DEVICES,
         wires=st.sampled_from([(4, 2), (2,), (4,)]),
-        knows=st.sampled_from([True, True, True, False]),
+        knows=st.integers(0, 7).map(bool),
         behaviour=st.sampled_from(BEHAVIOURS),
     )
     def a_host_comes(
@@ -191,21 +198,30 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
-            return  # the initial settings were refused
-        self.world.advance(KEEPALIVE)
+            return  # the settings to begin with were refused
+        self.world.advance(LONG)
+        self.only_runs_are_left()
         for link in self.lost:
-            # What the system does about a peer that has gone silent.
+            # What the system does about a peer that has gone silent, sooner than this.
             link.reset("connection timed out")
         for host in self.world.hosts:
             for link in host.links:
                 link.left.held = link.right.held = False
         self.world.settle()
-        for _ in range(8):
-            # A rank that is started by the end of another ends in the next round.
-            for host in self.world.hosts:
-                host.do(host.processes.all_exit())
-            self.world.advance(LONG)
+        for host in self.world.hosts:
+            host.do(host.processes.all_exit())
+        self.world.advance(LONG)
         self.everybody_is_done()
+
+    def only_runs_are_left(self) -> None:
+        """Every phase but a run that nothing disturbs has its deadline, whatever a link does."""
+        for host in self.world.hosts:
+            if not host.finished:
+                assert host.state is AgentState.SUPERVISING
+                assert host.agent.context.failure is None
+                assert host.processes.running
+        for connection in self.world.controller.open_connections:
+            assert connection.state is ControllerState.FORMED
 
     def everybody_is_done(self) -> None:
         world = self.world

@@ -330,9 +330,11 @@ def join_world(
     joiner = Joiner(loop, plan, (spec.controller_host, spec.controller_port), say)
     try:
         joiner.join()
-        if joiner.error is not None:
-            raise joiner.error
         context = joiner.connection.context
+        # An Abort may come right behind WorldFormed; whoever holds the link would never hear of it.
+        error = joiner.error or context.failure
+        if error is not None:
+            raise error
         assert context.formed is not None
         return JoinedWorld(
             ranks=context.ranks,

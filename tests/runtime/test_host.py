@@ -22,6 +22,7 @@ from joinproto.errors import (
     Aborted,
     ArtifactError,
     CommandNotFound,
+    HelperLost,
     JoinprotoError,
     LinkLost,
     Rejected,
@@ -52,7 +53,7 @@ from joinproto.testing.script import (
     Until,
     WaitEnd,
 )
-from joinproto.testing.stage import Stage, Step
+from joinproto.testing.stage import Stage, Step, Waiting
 from tests.support.python import is_gone, wait_until
 from tests.support.roles import shell
 
@@ -404,13 +405,13 @@ def test_an_abort_before_all_are_started_starts_no_more(tmp_path: Path) -> None:
             for message in (WORLD, Abort(reason="changed my mind"))
         )
 
-    class Together:
+    class Together(Step):
         """World and Abort in one segment."""
 
-        def play(self, stage: Stage) -> Iterator[None]:
+        def play(self, stage: Stage) -> Waiting[None]:
             yield from SendBytes(both(stage)).play(stage)
 
-    script = [Expect(Hello), Admit(), Together(), WaitEnd()]
+    script: list[Step] = [Expect(Hello), Admit(), Together(), WaitEnd()]
     with FakeController(script) as fake:
         error, host = run(tmp_path, fake, "echo up; exec sleep 600", devices=(0, 1, 2))
     assert isinstance(error, Aborted)
@@ -480,8 +481,8 @@ def test_a_link_that_is_lost_takes_the_ranks_with_it(
 def test_a_stream_that_is_cut_inside_a_frame_is_lost(tmp_path: Path) -> None:
     half = Say(Abort(reason="a" * 40))
 
-    class Half:
-        def play(self, stage: Stage) -> Iterator[None]:
+    class Half(Step):
+        def play(self, stage: Stage) -> Waiting[None]:
             connection = stage.connections[-1]
             whole = half.frame(Abort(reason="a" * 40), stage, connection)
             yield from SendBytes(whole[:-1]).play(stage)
@@ -536,6 +537,32 @@ def test_an_exit_is_told_although_a_grandchild_holds_the_pipe(tmp_path: Path) ->
         error, host = run(tmp_path, fake, script, scale=0.1)
     assert (error, host.out) == (None, ["[a:0:r0] hi"])
     assert all(is_gone(pid) for pid in pids(tmp_path))
+
+
+def test_the_helper_takes_the_ranks_with_it(tmp_path: Path) -> None:
+    """Between an agent and its ranks stands a process, their parent."""
+
+    def kill() -> None:
+        os.kill(int((tmp_path / "parent").read_text()), signal.SIGKILL)
+
+    script = "echo $PPID > parent\n" + SLEEPING
+    end = [up(tmp_path, 0, 1), Call(kill), ExpectExits({0: -9, 1: -9}), WaitEnd()]
+    with FakeController(admit(*end)) as fake:
+        error, host = run(tmp_path, fake, script, devices=(0, 1))
+    assert isinstance(error, HelperLost)
+    assert "tearing down host 'a'" in host.said
+    assert [is_gone(pid) for pid in pids(tmp_path)] == [True, True]
+
+
+def test_without_its_helper_an_agent_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise SpawnFailed("the helper process: Resource temporarily unavailable")
+
+    monkeypatch.setattr(module, "Children", refuse)
+    with pytest.raises(SpawnFailed):
+        Host(tmp_path, ("127.0.0.1", 1)).run()
 
 
 def test_whatever_ends_a_run_leaves_no_rank_behind(tmp_path: Path) -> None:

@@ -114,8 +114,9 @@ class End:
 @pytest.fixture
 def end() -> Iterator[End]:
     with pair() as (ours, theirs):
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        # Much smaller ones have TCP wait for its timers.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         end = End(ours, theirs)
         yield end
         end.loop.close()

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from jsonschema import Draft202012Validator
 
 from interop.processes import Watched, clean_environment
 from joinproto.controller import Controller, Report
 from joinproto.effects import Severity
+from joinproto.runtime.inventory import Inventory, State, no_answer
 from tests.support.python import PATIENCE
 
 OURS = (sys.executable, "-W", "error", "-m", "joinproto")
@@ -181,3 +182,21 @@ class RunningController:
             self._outcome = error
         with self._news:
             self._news.notify_all()
+
+
+# -- a host -----------------------------------------------------------------------------------
+
+
+class NoGpus:
+    """Stands in for `joinproto.runtime.gpus.Detection`, and finds no NVIDIA software at once."""
+
+    found: ClassVar[Inventory] = no_answer(State.ABSENT, "no NVIDIA software")
+
+    def __init__(self, environ: Mapping[str, str], *, timeout: float) -> None:
+        self.timeout = timeout
+
+    def result(self) -> Inventory:
+        return self.found
+
+    def close(self) -> None:
+        """Nothing is under way."""

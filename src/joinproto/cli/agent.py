@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     role_conflict(os.environ)
     options = _options(args)
     spec = _spec(args)
+    if args.persist and not args.check:
+        return _persist(args, spec, options)
     # NVML is asked while the rest is still being loaded.
     detection = _detection(options["scale"])
     try:
@@ -74,13 +76,19 @@ def _run(
 ) -> int:
     from joinproto import agent
 
-    say = _sayer(args.verbose)
     if args.check:
         return _check(args, spec, options, detection)
-    if args.persist:
-        agent.run_persistently(lambda: agent.run_agent(spec, args.command, **options), say)
-    else:
-        agent.run_agent(spec, args.command, detection=detection, **options)
+    agent.run_agent(spec, args.command, detection=detection, **options)
+    return 0
+
+
+def _persist(args: argparse.Namespace, spec: AgentSpec, options: dict[str, Any]) -> int:
+    from joinproto import agent
+
+    # Every stint looks for GPUs anew.
+    agent.run_persistently(
+        lambda: agent.run_agent(spec, args.command, **options), _sayer(args.verbose)
+    )
     return 0
 
 
@@ -201,7 +209,7 @@ def _devices(text: str) -> tuple[int, ...] | None:
     if text == "all":
         return None
     parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() and int(part) < MAX_DEVICES for part in parts):
+    if not all(_is_number(part) and int(part) < MAX_DEVICES for part in parts):
         raise ConfigError(f"--devices {text!r}: write 'all', or numbers from 0 to 255, as 0,1")
     return tuple(map(int, parts))
 
@@ -239,10 +247,15 @@ def _nccl(text: str | None) -> tuple[int, int, int] | None:
     if text is None:
         return None
     parts = text.split(".")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+    if len(parts) != 3 or not all(map(_is_number, parts)):
         raise ConfigError(f"--nccl-version {text!r}: write it as 2.27.3")
     major, minor, patch = map(int, parts)
     return major, minor, patch
+
+
+def _is_number(text: str) -> bool:
+    # Python refuses to read a number of thousands of digits, and so do we, of more than ten.
+    return text.isascii() and text.isdigit() and len(text) <= 10
 
 
 def _seconds(option: str, text: str) -> float:
@@ -300,9 +313,11 @@ def _check(
     devices = agent.find_devices(
         spec, scale=options["scale"], say=_sayer(args.verbose), detection=detection
     )
+    agent.plan_for(spec, devices, nccl_version=options["nccl_version"])
+    path = options["extra_env"].get("PATH")
     commands = {"command": args.command, "relay command": options["relay_command"]}
     for name, command in commands.items():
-        if command and shutil.which(_located(command[0], args.cwd)) is None:
+        if command and shutil.which(_located(command[0], args.cwd), path=path) is None:
             raise CommandNotFound(f"{name} {command[0]!r} is not there or may not be executed")
     lines = {
         "host": spec.host,

@@ -1,0 +1,116 @@
+"""The table of a comparison: goals, samples by agent, and how the one compares with the other."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Figures: TypeAlias = dict[str, list[float]]
+"""Samples by the name of the figure that they are of."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What our figure is to be.
+
+    Attributes:
+        bound: so many times the other agent's, or so much.
+        least: that is the least that is enough; else the most that is allowed.
+        relative: the bound is a factor.
+    """
+
+    bound: float
+    least: bool = False
+    relative: bool = True
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.least else '≤'} {self.bound:g}{' ×' if self.relative else ''}"
+
+    def reached(self, ours: float, theirs: float | None) -> bool | None:
+        """Whether it is; None where there is nothing to compare with."""
+        if self.relative and theirs is None:
+            return None
+        bound = self.bound * (theirs or 0.0) if self.relative else self.bound
+        return ours >= bound if self.least else ours <= bound
+
+
+@dataclass
+class Row:
+    """A line of the table.
+
+    Attributes:
+        title: what is measured.
+        figure: the name of its samples.
+        rival: the name of the agent that ours is compared with.
+        goal: None where a figure is only told.
+        unit: what is shown.
+        scale: from the samples to the unit.
+        ours: samples of ours.
+        theirs: samples of the rival.
+        missing: why there are none of the rival.
+    """
+
+    title: str
+    figure: str
+    rival: str
+    goal: Goal | None = None
+    unit: str = ""
+    scale: float = 1.0
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+    missing: str | None = None
+
+    @property
+    def our_median(self) -> float:
+        """Median of ours."""
+        return statistics.median(self.ours)
+
+    @property
+    def their_median(self) -> float | None:
+        """Median of the rival's; None: it was not measured."""
+        return statistics.median(self.theirs) if self.theirs else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours to the rival's; None: there is none."""
+        return self.our_median / self.their_median if self.their_median else None
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the goal is reached; None: there is none, or nothing to compare with."""
+        return self.goal.reached(self.our_median, self.their_median) if self.goal else None
+
+    def as_json(self) -> dict[str, object]:
+        """The row for a program to read, in the unit of the samples."""
+        return {
+            "what": self.title,
+            "unit": self.unit,
+            "goal": None if self.goal is None else str(self.goal),
+            "reached": self.reached,
+            "ratio": self.ratio,
+            "ours": {"median": self.our_median, "samples": self.ours},
+            "theirs": {"name": self.rival, "median": self.their_median, "samples": self.theirs},
+            "missing": self.missing,
+        }
+
+
+def tell(rows: Sequence[Row]) -> None:
+    """Print the table."""
+    width = max(len(row.title) for row in rows)
+    heads = f"{'ours':>9} {'theirs':>9} {'':6} {'ratio':>6} {'goal':>7}  reached  theirs being"
+    print(f"{'what':{width}} {heads}")
+    for row in rows:
+        theirs = "–" if row.their_median is None else f"{row.scale * row.their_median:.5g}"
+        ratio = "–" if row.ratio is None else f"{row.ratio:.3g}"
+        figures = f"{row.scale * row.our_median:9.5g} {theirs:>9} {row.unit:6} {ratio:>6}"
+        goal = "" if row.goal is None else str(row.goal)
+        verdict = _verdict(row)
+        print(f"{row.title:{width}} {figures} {goal:>7}  {verdict:7}  {row.missing or row.rival}")
+
+
+def _verdict(row: Row) -> str:
+    if row.goal is None:
+        return ""
+    return {True: "yes", False: "NO", None: "unknown"}[row.reached]
