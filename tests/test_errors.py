@@ -30,6 +30,7 @@ EXIT_CODES = {
     "ConfigError": 2,
     "DeadlinePassed": 1,
     "DecodeError": 1,
+    "HelperLost": 1,
     "IllegalInput": 2,
     "InvalidMessage": 2,
     "LinkLost": 1,

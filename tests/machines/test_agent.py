@@ -13,7 +13,7 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 from joinproto import effects as fx
-from joinproto.errors import Aborted, DecodeError, LinkLost, RelayDied, Stage
+from joinproto.errors import Aborted, DecodeError, HelperLost, LinkLost, RelayDied, Stage
 from joinproto.inputs import (
     ChildDrained,
     ChildExited,
@@ -25,6 +25,7 @@ from joinproto.inputs import (
     EndOfStream,
     Expired,
     Flushed,
+    HelperDied,
     LinkBroken,
     Start,
     StopRequested,
@@ -164,7 +165,10 @@ class World:
 
     def moves(self) -> list[Callable[[], Any]]:
         state, ctx = self.session.state, self.session.context
-        found: list[Callable[[], Any]] = [partial(self.give, StopRequested(reason="T", number=15))]
+        found: list[Callable[[], Any]] = [
+            partial(self.give, StopRequested(reason="T", number=15)),
+            partial(self.give, HelperDied(cause="killed")),
+        ]
         if state is S.DIALING and not self.dialing and self.session.next_timer is None:
             return [partial(self.give, Start())]
         if self.dialing:
@@ -213,6 +217,7 @@ class World:
         yield from (Start(), Connected(peer="c"), ConnectFailed(cause="refused"))
         yield from (*LINK, *MESSAGES)
         yield StopRequested(reason="SIGTERM", number=15)
+        yield HelperDied(cause="killed")
         yield from (Expired(timer=timer) for timer in self.session._timers or [Timer.REDIAL])
         slots = sorted(self.session.context.unreported) or [0]
         for slot in slots:
@@ -326,6 +331,7 @@ class TestTheWaysThrough:
             (LinkBroken(cause="reset"), LinkLost),
             (undecodable(Stage.TAG), LinkLost),
             (ChildExited(slot=0, code=1), RelayDied),
+            (HelperDied(cause="killed"), HelperLost),
         ],
     )
     def test_a_host_that_is_torn_down(self, given: Any, error: type[Exception]) -> None:

@@ -43,6 +43,7 @@ from joinproto.testing.script import (
     Admit,
     Call,
     Close,
+    Drain,
     Expect,
     ExpectExits,
     Reset,
@@ -309,7 +310,7 @@ def test_the_older_wire_is_tried_when_the_newer_gets_no_answer(tmp_path: Path) -
 
 
 def test_an_attempt_that_is_hung_up_on_is_made_again(tmp_path: Path) -> None:
-    script = [AcceptAndClose(1), AcceptAndClose(1, reset=True), *admit(ExpectExits(), WaitEnd())]
+    script = [AcceptAndClose(2), *admit(ExpectExits(), WaitEnd())]
     with FakeController(script) as fake:
         error, host = run(tmp_path, fake, verbose=True)
     assert error is None
@@ -542,7 +543,7 @@ def test_whatever_ends_a_run_leaves_no_rank_behind(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
     read, write = os.pipe()
-    script = admit(up(tmp_path, 0), Call(lambda: os.write(write, b"x")), WaitEnd())
+    script = admit(up(tmp_path, 0), Call(lambda: os.write(write, b"x")), Drain())
     try:
         with FakeController(script) as fake:
             host = Host(tmp_path, (fake.host, fake.port), SLEEPING)

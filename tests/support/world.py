@@ -116,6 +116,7 @@ class MemoryController:
         self.ends_of_links[number].do(effects)
 
     def _form(self) -> None:
+        assert self.context.whole, "a world formed with a hole"
         for member in self.context.present:
             assert member.connection is not None
             connection = self.connections[member.connection]

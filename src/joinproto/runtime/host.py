@@ -274,6 +274,7 @@ class HostRunner(Joiner):
         self._output = output
         self._least = Severity.DEBUG if verbose else Severity.INFO
         self._children: Children | None = None
+        self._starting: dict[int, tuple[fx.Spawn, tuple[int, int]]] = {}
         self._forwarders: dict[int, list[Forwarder]] = {}
         self._paused = False
         self._prepared = False
@@ -342,8 +343,6 @@ class HostRunner(Joiner):
             import joinproto.runtime.forward  # noqa: F401
 
     def _spawn(self, spawn: fx.Spawn) -> None:
-        from joinproto.runtime.forward import Forwarder
-
         slot = spawn.slot
         try:
             if self.connection.context.failure is not None:
@@ -353,22 +352,29 @@ class HostRunner(Joiner):
         except (SpawnFailed, ArtifactError) as error:
             self.child_failed(slot, error)
             return
-        prefix = prefix_of(self._host, spawn).encode(errors="surrogateescape")
-        self._forwarders[slot] = [
-            Forwarder(self.loop, fd, prefix, sink, lambda: self._stream_ended(slot), self._held)
-            for fd, sink in zip(pipes, (self._output.out, self._output.err), strict=True)
-        ]
+        self._starting[slot] = (spawn, pipes)
 
     # -- what the helper tells ----------------------------------------------------------------
 
     def child_started(self, slot: int, pid: int) -> None:
         """The child's process runs."""
+        from joinproto.runtime.forward import Forwarder
+
+        # Only now: pipes that are closed because the start failed are no end of any output.
+        spawn, pipes = self._starting.pop(slot)
+        prefix = prefix_of(self._host, spawn).encode(errors="surrogateescape")
+        self._forwarders[slot] = [
+            Forwarder(self.loop, fd, prefix, sink, lambda: self._stream_ended(slot), self._held)
+            for fd, sink in zip(pipes, (self._output.out, self._output.err), strict=True)
+        ]
+        if self._paused:
+            for forwarder in self._forwarders[slot]:
+                forwarder.pause()
         self.carry_out(self.connection.child_started(slot, self.loop.now()))
 
     def child_failed(self, slot: int, error: JoinprotoError) -> None:
         """The child could not be started."""
-        for forwarder in self._forwarders.pop(slot, ()):
-            forwarder.close()
+        self._close_pipes(slot)
         not_found = isinstance(error, CommandNotFound)
         now = self.loop.now()
         self.carry_out(self.connection.child_failed(slot, str(error), now, not_found=not_found))
@@ -388,8 +394,14 @@ class HostRunner(Joiner):
             else:
                 self.child_failed(slot, SpawnFailed(cause))
 
+    def _close_pipes(self, slot: int) -> None:
+        """Close the output of a child that has not started."""
+        if slot in self._starting:
+            for fd in self._starting.pop(slot)[1]:
+                os.close(fd)
+
     def _stream_ended(self, slot: int) -> None:
-        if not any(forwarder.open for forwarder in self._forwarders.get(slot, ())):
+        if not any(forwarder.open for forwarder in self._forwarders[slot]):
             self.carry_out(self.connection.output_ended(slot, self.loop.now()))
 
     def _all_forwarders(self) -> Iterator[Forwarder]:
@@ -456,6 +468,8 @@ class HostRunner(Joiner):
         if self._children is not None:
             for pid in self._children.close(KILL_WAIT):
                 self._output.say(f"process {pid} is still there after SIGKILL; leaving it")
+        for slot in list(self._starting):
+            self._close_pipes(slot)
         for forwarder in list(self._all_forwarders()):
             forwarder.drain()
         self._flush()

@@ -13,6 +13,7 @@ from joinproto.errors import (
     Aborted,
     DeadlinePassed,
     DecodeError,
+    HelperLost,
     JoinprotoError,
     LinkLost,
     ProtocolViolation,
@@ -27,6 +28,7 @@ from joinproto.inputs import (
     ConnectFailed,
     EndOfStream,
     Flushed,
+    HelperDied,
     LinkBroken,
     Start,
     StopRequested,
@@ -90,6 +92,7 @@ class Agent:
 DIALED = (Start(), Connected(peer=PEER))
 GREETED = (*DIALED, Flushed())
 ADMITTED = (*GREETED, ACCEPT)
+BEFORE_FORMATION = pytest.mark.parametrize("way", [(Start(),), DIALED, GREETED, ADMITTED])
 ENDS = [EndOfStream(), LinkBroken(cause="reset by peer")]
 
 
@@ -413,3 +416,9 @@ class TestAwaitFormed:
         agent.give(*ADMITTED, WorldFormed(envelope_hex="aa"))
         assert agent.session.state is S.SUPERVISING
         assert agent.session.next_timer is None
+
+
+@BEFORE_FORMATION
+def test_without_its_helper_it_could_start_nothing(way: tuple[Any, ...]) -> None:
+    error = failure(Agent(), *way, HelperDied(cause="it was killed"))
+    assert (type(error), str(error)) == (HelperLost, "it was killed")

@@ -12,6 +12,7 @@ from joinproto.errors import (
     Aborted,
     CommandNotFound,
     DecodeError,
+    HelperLost,
     JoinprotoError,
     LinkLost,
     RelayDied,
@@ -28,6 +29,7 @@ from joinproto.inputs import (
     ChildStuck,
     EndOfStream,
     Flushed,
+    HelperDied,
     LinkBroken,
     StopRequested,
     Undecodable,
@@ -351,6 +353,43 @@ class TestStopping:
         agent.give(RELAYED, TERM)
         assert agent.give(ChildStarted(slot=0)) == []
         assert isinstance(finish(agent.give(*ended(0, -15))), Stopped)
+
+
+class TestTheHelper:
+    def test_its_death_is_that_of_the_children(self) -> None:
+        agent = started()
+        assert agent.give(HelperDied(cause="it was killed")) == teardown("it was killed")
+        agent.give(*ended(0, -9), *ended(1, -9))
+        effects = agent.give(*ended(2, -9))
+        assert effects[0] == report(3, -9)
+        assert isinstance(finish(effects), HelperLost)
+
+    def test_after_the_last_is_reaped_it_changes_nothing(self) -> None:
+        agent = started(PLAIN)
+        agent.give(*ended(0), ChildExited(slot=1, code=0))
+        assert agent.give(HelperDied(cause="it was killed")) == []
+        assert finish(agent.give(ChildDrained(slot=1))) is None
+
+    def test_behind_another_reason_it_is_only_told(self) -> None:
+        agent = started()
+        agent.give(TERM)
+        also = tell(Severity.WARNING, "also: it was killed")
+        assert agent.give(HelperDied(cause="it was killed")) == [also]
+
+
+class TestSweeping:
+    """What has left its rank's group or session is ended with the last child, not with the grace."""
+
+    def test_a_host_that_is_torn_down_is_swept_when_its_last_child_ends(self) -> None:
+        agent = started(PLAIN)
+        agent.give(TERM)
+        assert agent.give(ChildExited(slot=0, code=-15)) == []
+        assert agent.give(ChildExited(slot=1, code=-15)) == [fx.SweepHost()]
+
+    def test_one_that_ends_well_is_not(self) -> None:
+        agent = started(PLAIN)
+        agent.give(ChildExited(slot=0, code=1))
+        assert agent.give(ChildExited(slot=1, code=0)) == []
 
 
 class TestStuckChildren:

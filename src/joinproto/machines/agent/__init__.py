@@ -170,8 +170,13 @@ AGENT = Table[AgentContext](
             act=supervising.spawn_refused,
         ),
         Rule(
-            source=S.SUPERVISING, on=HelperDied, target=S.SUPERVISING, act=supervising.helper_died
+            source=S.SUPERVISING,
+            on=HelperDied,
+            when=supervising.running,
+            target=S.SUPERVISING,
+            act=supervising.helper_died,
         ),
+        Rule(source=S.SUPERVISING, on=HelperDied, target=S.SUPERVISING, act=supervising.nothing),
         Rule(
             source=S.SUPERVISING, on=ChildExited, target=S.SUPERVISING, act=supervising.child_exited
         ),
