@@ -13,6 +13,8 @@ GENERATIONS = 2
 """The file that is written, and the one before it."""
 
 SMALLEST = 64 * 1024
+PIECE_BYTES = 4 * 1024
+"""A longer line is written as it comes, so that little is held for it."""
 
 
 def check_directory(path: str) -> None:
@@ -49,24 +51,27 @@ class Log:
         self._complain = complain
         self._fd: int | None = None
         self._size = 0
+        self._partial = {"out": b"", "err": b""}
         self._open_line: str | None = None
         self._open()
 
-    def write(self, stream: str, block: bytes, *, ended: bool) -> None:
-        """Add what one stream wrote.
+    def feed(self, stream: str, data: bytes) -> None:
+        """Add bytes of one stream (`out` or `err`), as they came; lines are kept whole."""
+        data = self._partial[stream] + data
+        end = data.rfind(b"\n") + 1
+        self._partial[stream] = data[end:]
+        if end:
+            self._write(stream, data[:end], ended=True)
+        if len(self._partial[stream]) > PIECE_BYTES:
+            self._write(stream, self._partial[stream], ended=False)
+            self._partial[stream] = b""
 
-        Args:
-            stream: `out` or `err`.
-            block: whole lines, or (not `ended`) a piece of a line that goes on.
-            ended: whether it ends in LF, or is the last that comes.
-        """
-        if self._open_line not in (None, stream):
-            # The other stream's line is not done; no line ever holds parts of two.
-            block = b"\n" + block
-        self._open_line = None if ended else stream
-        if self._size and self._size + len(block) > self._limit and self._fd is not None:
-            self._rotate()
-        self._put(block)
+    def end(self, stream: str) -> None:
+        """One stream has ended."""
+        rest = self._partial[stream]
+        if rest or self._open_line == stream:
+            self._write(stream, rest + b"\n", ended=True)
+            self._partial[stream] = b""
 
     def close(self) -> None:
         """Stop writing."""
@@ -75,6 +80,16 @@ class Log:
             self._fd = None
 
     # -- inside -------------------------------------------------------------------------------
+
+    def _write(self, stream: str, block: bytes, *, ended: bool) -> None:
+        """Write whole lines, or (not `ended`) a piece of a line that goes on."""
+        if self._open_line not in (None, stream):
+            # The other stream's line is not done; no line ever holds parts of two.
+            block = b"\n" + block
+        self._open_line = None if ended else stream
+        if self._size and self._size + len(block) > self._limit and self._fd is not None:
+            self._rotate()
+        self._put(block)
 
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -6,10 +6,9 @@ import os
 import socket
 from collections.abc import Mapping
 
-SOCKET_VARIABLE = "NOTIFY_SOCKET"
-WATCHDOG_VARIABLES = ("WATCHDOG_USEC", "WATCHDOG_PID")
-VARIABLES = (SOCKET_VARIABLE, *WATCHDOG_VARIABLES)
-"""For the agent alone: a child that wrote to that socket would speak in its name."""
+from joinproto.runtime.environment import NOTIFY_VARIABLES
+
+_SOCKET, *_WATCHDOG = NOTIFY_VARIABLES
 
 
 class Notifier:
@@ -20,7 +19,7 @@ class Notifier:
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._address = _address(environ.get(SOCKET_VARIABLE, ""))
+        self._address = _address(environ.get(_SOCKET, ""))
         self._socket: socket.socket | None = None
         if self._address is not None:
             kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
@@ -52,7 +51,7 @@ def _address(text: str) -> str | None:
 
 
 def _interval(environ: Mapping[str, str]) -> float | None:
-    usec, pid = (environ.get(name, "") for name in WATCHDOG_VARIABLES)
+    usec, pid = (environ.get(name, "") for name in _WATCHDOG)
     if not usec.isdigit() or int(usec) == 0 or pid not in ("", str(os.getpid())):
         return None
     # Half of what is allowed, as systemd's manual advises.

@@ -62,6 +62,10 @@ class Prefix:
             raise ConfigError(f"--prefix {template!r}: one line of text, with {known} in it")
 
 
+STANDARD_PREFIX = Prefix()
+"""The published form: `[HOST:DEVICE:rRANK] `, and `[HOST:relay] ` for the relay."""
+
+
 def now() -> str:
     """Local time of day, to the millisecond."""
     at = time.time()

@@ -45,7 +45,7 @@ def torch_environment(
     port = settings.master_port or envelope.get("master_port")
     if not isinstance(addr, str) or not isinstance(port, int):
         raise ArtifactError(
-            "this controller does not say where rank 0 listens: give --master-addr and --master-port"
+            "the controller does not say where rank 0 listens; give --master-addr and --master-port"
         )
     if local_rank >= len(ranks):
         raise ArtifactError(f"the envelope names {len(ranks)} rank(s) for this host, not more")
