@@ -11,6 +11,8 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from joinproto.effects import Severity, Spawn
@@ -21,7 +23,10 @@ from joinproto.limits import GPU_PROBE, GRACE, SIGNATURE_BYTES
 from joinproto.machines.agent import Plan
 from joinproto.messages import Hello
 from joinproto.record import Record
-from joinproto.runtime.host import HostRunner, Job, Joiner
+from joinproto.runtime.addresses import format_address
+from joinproto.runtime.host import HostRunner
+from joinproto.runtime.job import Job
+from joinproto.runtime.joiner import Joiner
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.output import Output
 from joinproto.runtime.scale import timeout_scale
@@ -30,6 +35,9 @@ from joinproto.runtime.spec import AgentSpec
 if TYPE_CHECKING:
     from joinproto.runtime.gpus import Detection
     from joinproto.runtime.local import LocalChild
+    from joinproto.runtime.observe import Observer
+    from joinproto.runtime.streams import OutputSettings
+    from joinproto.runtime.torch import TorchSettings
 
 Say: TypeAlias = Callable[[Severity, str], None]
 
@@ -126,6 +134,9 @@ def run_agent(
     extra_env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     verbose: bool = False,
+    output: OutputSettings | None = None,
+    torch: TorchSettings | None = None,
+    reports: Reports | None = None,
     detection: Detection | None = None,
 ) -> None:
     """Join a world, run one process per device in it, and return when all of them have ended.
@@ -144,6 +155,9 @@ def run_agent(
         extra_env: laid over every child's environment.
         cwd: where children run.
         verbose: also tell what only matters when something is being looked for.
+        output: what becomes of children's output; None: prefixed lines, and readers are waited for.
+        torch: ranks also get the variables of torch.distributed.
+        reports: who else is told how the agent is.
         detection: a search for GPUs that is under way already.
 
     Raises:
@@ -156,22 +170,71 @@ def run_agent(
     if not command:
         raise ConfigError("there is no command to run; name one behind --", fault="command")
     loop = Loop()
-    output = Output(loop, out=1, err=2, resumed=lambda: runner.resume())
-    try:
-        scale = environment_scale(_teller(output)) if scale is None else scale
-        devices = find_devices(spec, scale=scale, say=_teller(output), detection=detection)
+    lines = Output(loop, out=1, err=2, resumed=lambda: runner.resume())
+    with ExitStack() as stack:
+        stack.callback(loop.close)
+        stack.callback(lines.close)
+        scale = environment_scale(_teller(lines)) if scale is None else scale
+        devices = find_devices(spec, scale=scale, say=_teller(lines), detection=detection)
         plan = plan_for(
             spec, devices, wires=wires, nccl_version=nccl_version, grace=grace, scale=scale
         )
-        job = _job(spec, command, relay_command, extra_env, cwd)
-        runner = HostRunner(loop, plan, job, output, verbose=verbose)
-        output.say(_opening(spec, devices))
+        observer = None if reports is None else _observer(reports, spec, loop, stack)
+        runner = HostRunner(
+            loop,
+            plan,
+            _job(spec, command, relay_command, extra_env, cwd, torch),
+            lines,
+            settings=output,
+            observer=observer,
+            verbose=verbose,
+        )
+        lines.say(_opening(spec, devices))
         error = runner.run()
-    finally:
-        output.close()
-        loop.close()
+        if observer is not None:
+            code = 0 if error is None else error.exit_code
+            observer.finished(code, None if error is None else str(error))
     if error is not None:
         raise error
+
+
+class Reports(Record):
+    """Who else is told how an agent is.
+
+    Attributes:
+        events_fd: descriptor that events are written to, as JSON, one a line; None: no events.
+        status_file: file that is kept up to date; None: none.
+        restarts: stints before this one.
+    """
+
+    events_fd: int | None = None
+    status_file: str | None = None
+    restarts: int = 0
+
+
+def _observer(reports: Reports, spec: AgentSpec, loop: Loop, stack: ExitStack) -> Observer:
+    from joinproto.runtime.notify import Notifier
+    from joinproto.runtime.observe import Observer
+    from joinproto.runtime.output import Sink
+
+    write = None
+    if reports.events_fd is not None:
+        try:
+            sink = Sink(loop, reports.events_fd, resumed=lambda: None)
+        except OSError as error:
+            raise ConfigError(f"--events-fd {reports.events_fd}: {error.strerror}") from None
+        stack.callback(sink.close)
+        write = sink.write
+    notifier = Notifier(os.environ)
+    stack.callback(notifier.close)
+    return Observer(
+        host=spec.host,
+        controller=format_address(spec.controller_host, spec.controller_port),
+        restarts=reports.restarts,
+        write_event=write,
+        status_file=reports.status_file,
+        notifier=notifier,
+    )
 
 
 def _teller(output: Output) -> Say:
@@ -183,13 +246,10 @@ def _teller(output: Output) -> Say:
 
 
 def _opening(spec: AgentSpec, devices: Devices) -> str:
-    where = f"[{spec.controller_host}]" if ":" in spec.controller_host else spec.controller_host
+    where = format_address(spec.controller_host, spec.controller_port)
     trust = "open" if spec.salt is None else "pre-shared salt"
     offered = ", ".join(map(str, devices.ids))
-    return (
-        f"host {spec.host!r} dialing {where}:{spec.controller_port} with device(s) {offered} "
-        f"(admission: {trust})"
-    )
+    return f"host {spec.host!r} dialing {where} with device(s) {offered} (admission: {trust})"
 
 
 def inherited_environment() -> dict[str, str]:
@@ -211,6 +271,7 @@ def _job(
     relay_command: Sequence[str] | None,
     extra_env: Mapping[str, str] | None,
     cwd: str | None,
+    torch: TorchSettings | None = None,
 ) -> Job:
     return Job(
         controller=(spec.controller_host, spec.controller_port),
@@ -221,14 +282,15 @@ def _job(
         directory=cwd,
         data_path=spec.data_path,
         gpu_ram_share=spec.gpu_ram_share,
+        torch=torch,
     )
 
 
-def run_persistently(stint: Callable[[], None], say: Say = _silent) -> None:
+def run_persistently(stint: Callable[[int], None], say: Say = _silent) -> None:
     """Run stints of an agent until one ends in a way that no restart cures.
 
     Args:
-        stint: one whole agent, such as a call of `run_agent`.
+        stint: one whole agent, such as a call of `run_agent`; told how many came before it.
         say: takes what ended each stint, and when the next one begins.
 
     Raises:
@@ -238,12 +300,12 @@ def run_persistently(stint: Callable[[], None], say: Say = _silent) -> None:
     from joinproto.runtime.persist import Backoff, pause
 
     backoff = Backoff()
-    while True:
+    for number in count():
         began = time.monotonic()
         rejected = False
         how = "the run is over"
         try:
-            stint()
+            stint(number)
         except Stopped:
             raise
         except JoinprotoError as error:

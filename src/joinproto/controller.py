@@ -26,6 +26,7 @@ from joinproto.runtime.addresses import format_address, is_loopback
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.salts import new_salt
 from joinproto.runtime.server import Server, Terms, listen
+from joinproto.runtime.torch import MASTER_PORT
 
 Event: TypeAlias = Mapping[str, Any]
 
@@ -77,6 +78,7 @@ class Controller:
         mixed_wires: members of different versions may share a world.
         advertise: host and port that envelopes name; see `Terms`.
         relay: every host runs a relay too.
+        master_port: a port on rank 0's host, told to ranks that run torch.distributed.
         local_hosts: hosts whose link may end while their ranks run, because the caller runs them
             (see `join_and_spawn_local`) and tells their ends with `rank_exited`.
         scale: of every network deadline.
@@ -103,6 +105,7 @@ class Controller:
         mixed_wires: bool = False,
         advertise: tuple[str, int | None] | None = None,
         relay: bool = False,
+        master_port: int = MASTER_PORT,
         local_hosts: Iterable[str] = (),
         scale: float = 1.0,
         on_event: Callable[[Event], None] = lambda event: None,
@@ -132,6 +135,7 @@ class Controller:
                 wires=frozenset(wires),
                 advertise=advertise,
                 relay=relay,
+                master_port=master_port,
             )
             self.address: tuple[str, int] = (host, int(listener.getsockname()[1]))
             self._server = Server(self._loop, listener, terms, self._events)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from joinproto.errors import ConfigError
 from joinproto.limits import GPU_PROBE, GRACE, MAX_DEVICES, SIGNATURE_BYTES, parse_scale
-from joinproto.runtime.environment import AGENT_VARIABLE
+from joinproto.runtime.environment import AGENT_VARIABLE, NOTIFY_VARIABLES
 from joinproto.runtime.spec import AgentSpec, role_conflict
 
 if TYPE_CHECKING:
-    from joinproto.agent import Say
+    from joinproto.agent import Reports, Say
     from joinproto.keys import Salt
     from joinproto.runtime.gpus import Detection
+    from joinproto.runtime.streams import OutputSettings
+    from joinproto.runtime.torch import TorchSettings
 
 TAKES_COMMAND = True
 
@@ -49,7 +51,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cwd", metavar="DIR", help="where relay and ranks run")
     add("--persist", action="store_true", help="dial again after a run, and after failures")
     add("--check", action="store_true", help="print what all this comes to and dial nothing")
+    _add_output(parser)
+    _add_reports(parser)
+    _add_torch(parser)
     add("-v", "--verbose", action="store_true", help="tell more")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("output of relay and ranks").add_argument
+    add("--prefix", metavar="TEMPLATE", help="of every line; default: [{host}:{device}:r{rank}] ")
+    add("--no-prefix", action="store_true", help="lines as they are")
+    add("--only-ranks", metavar="0,3-5", help="give on the output of these global ranks only")
+    add(
+        "--on-stalled-output",
+        choices=("block", "drop"),
+        default="block",
+        help="when nobody reads: let ranks wait (default), or drop lines and say how many",
+    )
+    add("--log-dir", metavar="DIR", help="also write one file per rank, and one for the relay")
+    add("--log-size", metavar="MIB", default="64", help="rotate a log at this size (default: 64)")
+    add("--log-total", metavar="MIB", default="1024", help="of all logs (default: 1024)")
+
+
+def _add_reports(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("telling programs how the agent is").add_argument
+    add("--events", choices=("json",), help="one JSON object a line, on stderr or --events-fd")
+    add("--events-fd", metavar="N", type=int, help="descriptor that events are written to")
+    add("--status-file", metavar="FILE", help="kept up to date: state, ranks, pids, restarts")
+
+
+def _add_torch(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("torch.distributed").add_argument
+    add("--torch", action="store_true", help="also give ranks RANK, WORLD_SIZE, MASTER_ADDR, ...")
+    add("--master-addr", metavar="HOST", help="of rank 0 (default: as the controller says)")
+    add("--master-port", metavar="PORT", type=int, help="likewise")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,7 +113,7 @@ def _run(
 
     if args.check:
         return _check(args, spec, options, detection)
-    agent.run_agent(spec, args.command, detection=detection, **options)
+    agent.run_agent(spec, args.command, detection=detection, reports=_reports(args, 0), **options)
     return 0
 
 
@@ -87,7 +122,10 @@ def _persist(args: argparse.Namespace, spec: AgentSpec, options: dict[str, Any])
 
     # Every stint looks for GPUs anew.
     agent.run_persistently(
-        lambda: agent.run_agent(spec, args.command, **options), _sayer(args.verbose)
+        lambda stints: agent.run_agent(
+            spec, args.command, reports=_reports(args, stints), **options
+        ),
+        _sayer(args.verbose),
     )
     return 0
 
@@ -140,7 +178,65 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         "extra_env": _assignments(args.env),
         "cwd": args.cwd,
         "verbose": args.verbose,
+        "output": _output(args),
+        "torch": _torch(args),
     }
+
+
+def _output(args: argparse.Namespace) -> OutputSettings | None:
+    """What becomes of children's output; None: what is usual, which needs no import."""
+    names = ("prefix", "no_prefix", "only_ranks", "log_dir")
+    if args.on_stalled_output == "block" and not any(getattr(args, name) for name in names):
+        return None
+    from joinproto.runtime.logs import check_directory
+    from joinproto.runtime.prefix import Prefix
+    from joinproto.runtime.streams import OutputSettings, parse_ranks
+
+    if args.log_dir is not None:
+        check_directory(args.log_dir)
+    return OutputSettings(
+        prefix=None if args.no_prefix else Prefix(args.prefix),
+        only_ranks=None if args.only_ranks is None else parse_ranks(args.only_ranks),
+        drop=args.on_stalled_output == "drop",
+        log_dir=args.log_dir,
+        log_bytes=_mebibytes("--log-size", args.log_size),
+        log_total=_mebibytes("--log-total", args.log_total),
+    )
+
+
+def _torch(args: argparse.Namespace) -> TorchSettings | None:
+    if not args.torch:
+        if args.master_addr is not None or args.master_port is not None:
+            raise ConfigError("--master-addr and --master-port go with --torch")
+        return None
+    from joinproto.runtime.torch import TorchSettings
+
+    if args.master_port is not None and not 0 < args.master_port < 65536:
+        raise ConfigError(f"--master-port {args.master_port}: a port is from 1 to 65535")
+    return TorchSettings(master_addr=args.master_addr, master_port=args.master_port)
+
+
+def _reports(args: argparse.Namespace, restarts: int) -> Reports | None:
+    """Who else is told; None: nobody asks, which needs no import."""
+    if args.events_fd is not None and args.events is None:
+        raise ConfigError("--events-fd goes with --events json")
+    asked = args.events is not None or args.status_file is not None
+    if not asked and NOTIFY_VARIABLES[0] not in os.environ:
+        return None
+    from joinproto.agent import Reports
+
+    fd = None if args.events is None else 2 if args.events_fd is None else args.events_fd
+    return Reports(events_fd=fd, status_file=args.status_file, restarts=restarts)
+
+
+def _mebibytes(option: str, text: str) -> int:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not 0 < size < 2**30:
+        raise ConfigError(f"{option} {text!r}: write a number of MiB")
+    return int(size * 1024 * 1024)
 
 
 def _spec(args: argparse.Namespace) -> AgentSpec:

@@ -16,6 +16,7 @@ from joinproto.effects import Severity
 from joinproto.errors import ConfigError
 from joinproto.limits import JOIN_TIMEOUT
 from joinproto.runtime.addresses import parse_address
+from joinproto.runtime.torch import MASTER_PORT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--mixed-wires", action="store_true", help="members may speak different versions")
     add("--advertise", metavar="HOST[:PORT]", help="the address that ranks are told")
     add("--relay", action="store_true", help="have every host run a relay too")
+    add(
+        "--master-port",
+        metavar="PORT",
+        type=int,
+        default=MASTER_PORT,
+        help="on rank 0's host, told to ranks that run torch.distributed (default: 29500)",
+    )
     add("--events", choices=("json",), help="one JSON object a line on stdout, nothing else")
     add("--net-timeout-scale", metavar="X", help="stretches or shrinks every network deadline")
 
@@ -92,6 +100,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "mixed_wires": args.mixed_wires,
         "advertise": None if args.advertise is None else _advertised(args.advertise),
         "relay": args.relay,
+        "master_port": _port(args.master_port),
         "scale": read_scale("controller", args.net_timeout_scale),
         "on_event": _write_event if args.events else _no_event,
         "on_text": _write_warning if args.events else write_text,
@@ -106,6 +115,12 @@ def _salt(args: argparse.Namespace) -> Any:
     if args.salt_file is not None:
         return read_salt("controller", args.salt_file)
     return salt_from_environ(os.environ)
+
+
+def _port(port: int) -> int:
+    if not 0 < port < 65536:
+        raise ConfigError(f"--master-port {port}: a port is from 1 to 65535")
+    return port
 
 
 def _advertised(text: str) -> tuple[str, int | None]:

@@ -49,6 +49,8 @@ def build_envelope(
     ranks: Sequence[int],
     local_devices: Sequence[int],
     salt: Salt,
+    group_rank: int | None = None,
+    master: tuple[str, int] | None = None,
 ) -> str:
     """The envelope of a host that no configuration names, as hex.
 
@@ -64,7 +66,12 @@ def build_envelope(
         ranks: its global rank numbers.
         local_devices: its device ids, one for each rank.
         salt: the session salt.
+        group_rank: (ours) the host's number in the world; None: not said.
+        master: (ours) where rank 0 can be reached by all others; None: not said.
     """
+    ours: dict[str, object] = {} if group_rank is None else {"group_rank": group_rank}
+    if master is not None:
+        ours |= {"master_addr": master[0], "master_port": master[1]}
     return write_hex(
         {
             "controller": {"host": controller_host, "port": controller_port},
@@ -78,6 +85,7 @@ def build_envelope(
                 "path": "",
             },
             "salt": salt.hex(),
+            **ours,
         }
     )
 

@@ -19,6 +19,9 @@ RELAY_VARIABLE: Final = "FLODL_INTERNAL_RELAY_JSON"
 SALT_VARIABLE: Final = "JOINPROTO_SALT"
 """Ours: the pre-shared salt as 32 hex digits, for the agent and the controller alone."""
 
+NOTIFY_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+"""The service manager's, for the agent alone: a child that used them would speak in its name."""
+
 
 def rank_environment(
     base: Mapping[str, str],
@@ -42,7 +45,7 @@ def rank_environment(
     # Late: this module's names are among the first things that an agent imports.
     from joinproto.grammar import WIRES
 
-    env = _without(base, AGENT_VARIABLE, FULL_CLUSTER_VARIABLE, SALT_VARIABLE)
+    env = _without(base, AGENT_VARIABLE, FULL_CLUSTER_VARIABLE, SALT_VARIABLE, *NOTIFY_VARIABLES)
     env[CLUSTER_VARIABLE] = envelope_hex
     env[LOCAL_RANK_VARIABLE] = str(local_rank)
     # The default order is by speed, and may differ between drivers: ids would name other cards.
@@ -70,6 +73,7 @@ def relay_environment(
         CLUSTER_VARIABLE,
         LOCAL_RANK_VARIABLE,
         SALT_VARIABLE,
+        *NOTIFY_VARIABLES,
     )
     env[RELAY_VARIABLE] = relay_hex
     env.update(extra)

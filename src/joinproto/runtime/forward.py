@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 from joinproto.limits import CARRIAGE_RETURN_AGE, LINE_PIECE_BYTES
 from joinproto.runtime.loop import READ, Loop
-from joinproto.runtime.output import Sink
 
-CHUNK = 256 * 1024
+CHUNK = 128 * 1024
 
 DRAIN_CHUNKS = 64
 """A pipe holds a few chunks at most; more than this comes from somebody who goes on writing."""
+
+
+class Lines(Protocol):
+    """Where lines go."""
+
+    def write(self, data: bytes) -> None:
+        """Take whole lines."""
 
 
 class Liner:
@@ -29,7 +36,7 @@ class Liner:
     """
 
     def __init__(self, prefix: bytes, piece: int = LINE_PIECE_BYTES) -> None:
-        self._prefix = prefix
+        self.prefix = prefix
         self._piece = piece
         self._partial = bytearray()
         self._since: float | None = None
@@ -63,7 +70,11 @@ class Liner:
         """A progress bar that has waited long enough, as a piece."""
         if self.flush_at is None or now < self.flush_at:
             return b""
-        self._ended_early = True
+        return self.cut()
+
+    def cut(self) -> bytes:
+        """The line that has not ended, as a piece."""
+        self._ended_early = bool(self._partial)
         return self.finish()
 
     def finish(self) -> bytes:
@@ -71,7 +82,7 @@ class Liner:
         rest = bytes(self._partial)
         self._partial.clear()
         self._since = None
-        return self._prefix + rest + b"\n" if rest else b""
+        return self.prefix + rest + b"\n" if rest else b""
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -93,11 +104,11 @@ class Liner:
         if len(block) > self._piece and max(map(len, block.split(b"\n"))) > self._piece:
             return b"".join(self._pieces(line) for line in block[:-1].split(b"\n"))
         # One pass in C over the whole block: this is what the throughput hangs on.
-        return self._prefix + block[:-1].replace(b"\n", b"\n" + self._prefix) + b"\n"
+        return self.prefix + block[:-1].replace(b"\n", b"\n" + self.prefix) + b"\n"
 
     def _pieces(self, line: bytes) -> bytes:
         starts = range(0, max(1, len(line)), self._piece)
-        return b"".join(self._prefix + line[at : at + self._piece] + b"\n" for at in starts)
+        return b"".join(self.prefix + line[at : at + self._piece] + b"\n" for at in starts)
 
 
 class Forwarder:
@@ -109,7 +120,9 @@ class Forwarder:
         prefix: what stands in front of every line.
         sink: where the lines go.
         ended: called once, when the last byte has been given on.
-        given: called when lines have been given on.
+        took: called when bytes have been taken in, and given on as far as they make lines.
+        tap: told the bytes as they came; None: nobody.
+        fresh: gives the prefix anew before each batch; None: it stays as it is.
     """
 
     def __init__(
@@ -117,16 +130,21 @@ class Forwarder:
         loop: Loop,
         fd: int,
         prefix: bytes,
-        sink: Sink,
+        sink: Lines,
         ended: Callable[[], None],
-        given: Callable[[], None],
+        took: Callable[[], None],
+        *,
+        tap: Callable[[bytes], None] | None = None,
+        fresh: Callable[[], bytes] | None = None,
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._liner = Liner(prefix)
         self._sink = sink
         self._ended = ended
-        self._given = given
+        self._took = took
+        self._tap = tap
+        self._fresh = fresh
         self.open = True
         loop.watch(fd, READ, self._ready)
 
@@ -143,6 +161,11 @@ class Forwarder:
     def handle_timer(self, now: float) -> None:
         """Give on a progress bar that has waited long enough."""
         self._give(self._liner.flush_old(now))
+
+    def cut(self) -> None:
+        """Give on the line that has not ended, as a piece."""
+        self._refresh()
+        self._give(self._liner.cut())
 
     def pause(self) -> None:
         """Read no more for now: the pipe fills and the child waits, nothing is lost."""
@@ -184,10 +207,17 @@ class Forwarder:
         if not data:
             self.close()
             return False
+        if self._tap is not None:
+            self._tap(data)
+        self._refresh()
         self._give(self._liner.feed(data, self._loop.now()))
+        self._took()
         return True
+
+    def _refresh(self) -> None:
+        if self._fresh is not None:
+            self._liner.prefix = self._fresh()
 
     def _give(self, lines: bytes) -> None:
         if lines:
             self._sink.write(lines)
-            self._given()

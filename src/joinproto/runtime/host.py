@@ -1,257 +1,42 @@
 """Carries out what an agent's machine wants: the one place where its effects meet the system.
 
-One loop, no thread, no polling: the link, the ends of the children (pidfds), their output and the
-signals to the agent are descriptors in one epoll.
+One loop, no thread, no polling: the link, the helper that starts and reaps the children, their
+output and the signals to the agent are descriptors in one epoll.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from joinproto import effects as fx
-from joinproto.connection import AgentConnection
 from joinproto.effects import Severity
 from joinproto.errors import ArtifactError, CommandNotFound, JoinprotoError, SpawnFailed
-from joinproto.grammar import WIRES
 from joinproto.limits import DRAIN, KILL_WAIT
 from joinproto.machines.agent import Plan
-from joinproto.record import Record
-from joinproto.runtime import addresses
 from joinproto.runtime.children import Children
-from joinproto.runtime.dial import Dialer
+from joinproto.runtime.job import Job
+from joinproto.runtime.joiner import Joiner
 from joinproto.runtime.loop import READ, Loop
 from joinproto.runtime.output import Output
-from joinproto.runtime.stream import Stream, configure
 
 if TYPE_CHECKING:
-    from joinproto.runtime.forward import Forwarder
+    from joinproto.runtime.observe import Observer
+    from joinproto.runtime.streams import OutputSettings, Streams
+    from joinproto.runtime.summary import Fate
 
 # What is needed only once a world has formed is imported then: an agent's start is measured.
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end an agent."""
 
-HELD_BYTES = 8 * 1024 * 1024
-"""The most output that is kept for readers that stall; beyond it children wait in their pipes."""
-
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-class Job(Record):
-    """What a host runs, and for which controller.
-
-    Attributes:
-        controller: host and port, as configured.
-        command: what each rank runs.
-        relay_command: what the relay runs; None: the same.
-        environ: what children's environments are built on.
-        extra: laid over it, for relay and ranks alike.
-        directory: where children run; None: here.
-        data_path: goes into the envelope (wire 4).
-        gpu_ram_share: goes into the envelope (wire 4).
-    """
-
-    hidden: ClassVar[frozenset[str]] = frozenset({"environ", "extra"})
-
-    controller: tuple[str, int]
-    command: Sequence[str]
-    relay_command: Sequence[str] | None = None
-    environ: Mapping[str, str] = NOTHING
-    extra: Mapping[str, str] = NOTHING
-    directory: str | None = None
-    data_path: str | None = None
-    gpu_ram_share: float | None = None
-
-    def argv(self, spawn: fx.Spawn) -> Sequence[str]:
-        """The command line of this child."""
-        is_relay = spawn.rank is None
-        return self.relay_command if is_relay and self.relay_command else self.command
-
-    def environment(self, spawn: fx.Spawn) -> dict[str, str]:
-        """The whole environment of this child.
-
-        Raises:
-            ArtifactError: what it is to be handed cannot be read.
-        """
-        from joinproto.runtime import artifacts, environment
-
-        host, port = self.controller
-        artifact = spawn.artifact_hex
-        localized = WIRES[spawn.wire].localized
-        if spawn.local_rank is None or spawn.device is None:
-            if localized:
-                artifact = artifacts.localize_relay(artifact, host=host, port=port)
-            return environment.relay_environment(self.environ, relay_hex=artifact, extra=self.extra)
-        if localized:
-            artifact = artifacts.localize_envelope(
-                artifact,
-                host=host,
-                port=port,
-                data_path=self.data_path,
-                gpu_ram_share=self.gpu_ram_share,
-            )
-        return environment.rank_environment(
-            self.environ,
-            envelope_hex=artifact,
-            local_rank=spawn.local_rank,
-            device=spawn.device,
-            wire=spawn.wire,
-            extra=self.extra,
-        )
-
-
-def prefix_of(host: str, spawn: fx.Spawn) -> str:
-    """What stands in front of a child's lines."""
-    return f"[{host}:relay] " if spawn.rank is None else f"[{host}:{spawn.device}:r{spawn.rank}] "
-
-
-class Joiner:
-    """Dials, joins and waits for the world: an agent up to its first `Spawn`.
-
-    Args:
-        loop: the loop it runs on.
-        plan: what the agent sets out to do.
-        controller: host and port, as configured.
-        say: takes lines for people.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        plan: Plan,
-        controller: tuple[str, int],
-        say: Callable[[Severity, str], None],
-    ) -> None:
-        self.loop = loop
-        self.connection = AgentConnection(plan)
-        self.error: JoinprotoError | None = None
-        self.finished = False
-        self.spawns: list[fx.Spawn] = []
-        self._controller = controller
-        self._say = say
-        self._dialer: Dialer | None = None
-        self._stream: Stream | None = None
-        self._warned: set[str] = set()
-
-    def join(self) -> None:
-        """Run until the world has formed or there is none; `error` says why."""
-        self.begin()
-        while not (self.finished or self.spawns):
-            self.loop.run_once(self.next_timer)
-            self.handle_timer(self.loop.now())
-
-    def begin(self) -> None:
-        """Start dialing."""
-        self.carry_out(self.connection.start(self.loop.now()))
-
-    @property
-    def next_timer(self) -> float | None:
-        """When `handle_timer` wants to be called; None: not at all."""
-        dialing = None if self._dialer is None else self._dialer.next_timer
-        times = (self.connection.next_timer, dialing)
-        return min((time for time in times if time is not None), default=None)
-
-    def handle_timer(self, now: float) -> None:
-        """Let every deadline that has come expire."""
-        if self._dialer is not None:
-            self._dialer.handle_timer(now)
-        self.carry_out(self.connection.handle_timer(now))
-
-    def detach(self) -> socket.socket:
-        """Give the link away."""
-        assert self._stream is not None
-        return self._stream.detach()
-
-    def close(self) -> None:
-        """Let go of the link and of any attempt to make one."""
-        if self._dialer is not None:
-            self._dialer.cancel()
-            self._dialer = None
-        if self._stream is not None:
-            self._stream.close()
-
-    # -- what the link tells ------------------------------------------------------------------
-
-    def stream_data(self, data: bytes) -> None:
-        """Bytes came in."""
-        self.carry_out(self.connection.receive_data(data, self.loop.now()))
-
-    def stream_eof(self) -> None:
-        """The controller will send no more."""
-        self.carry_out(self.connection.receive_eof(self.loop.now()))
-
-    def stream_broken(self, cause: str) -> None:
-        """The connection failed."""
-        self.carry_out(self.connection.link_broken(cause, self.loop.now()))
-
-    def stream_flushed(self) -> None:
-        """Everything that was to be sent is with the system."""
-        self.carry_out(self.connection.flushed(self.loop.now()))
-
-    # -- effects ------------------------------------------------------------------------------
-
-    def carry_out(self, effects: list[Any]) -> None:
-        """Do what the machine wants, in order."""
-        for effect in effects:
-            self.one(effect)
-        data = self.connection.data_to_send()
-        if data and self._stream is not None:
-            self._stream.send(data)
-
-    def one(self, effect: Any) -> None:
-        """Do one thing."""
-        match effect:
-            case fx.Dial(timeout=timeout):
-                self._dialer = Dialer(self.loop, *self._controller, self._dialed)
-                self._dialer.start(timeout)
-            case fx.Tell(severity=severity, text=text):
-                self._say(severity, text)
-            case fx.CloseLink():
-                self._flush_and_close()
-            case fx.Spawn():
-                self.spawns.append(effect)
-            case fx.Finish(error=error):
-                self.error = error
-                self.finished = True
-            case _:
-                raise NotImplementedError(type(effect).__name__)
-
-    def _flush_and_close(self) -> None:
-        data = self.connection.data_to_send()
-        if data and self._stream is not None:
-            self._stream.send(data)
-        self.close()
-        self._stream = None
-
-    def _dialed(self, sock: socket.socket | None, cause: str) -> None:
-        self._dialer = None
-        now = self.loop.now()
-        if sock is None:
-            self.carry_out(self.connection.connect_failed(cause, now))
-            return
-        try:
-            configure(sock, self.connection.context.plan.scale)
-            self._stream = Stream(self.loop, sock, self)
-        except OSError as error:
-            # Reset between the connect and here.
-            sock.close()
-            self.carry_out(self.connection.connect_failed(error.strerror or str(error), now))
-            return
-        self._warn_cleartext(self._stream.peer_host)
-        self.carry_out(self.connection.connected(self._stream.peer, now))
-
-    def _warn_cleartext(self, host: str) -> None:
-        warning = addresses.cleartext_warning(host)
-        if warning is not None and host not in self._warned:
-            self._warned.add(host)
-            self._say(Severity.WARNING, warning)
+PIPES = 2
+SPARE = 16
+"""Descriptors of one child, and what is open for a moment while one is started, with some to
+spare."""
 
 
 class HostRunner(Joiner):
@@ -262,21 +47,35 @@ class HostRunner(Joiner):
         plan: what the agent sets out to do.
         job: what the host runs.
         output: where lines go.
+        settings: what becomes of children's output.
+        observer: who is told how the agent is.
         verbose: also tell what only matters when something is being looked for.
     """
 
     def __init__(
-        self, loop: Loop, plan: Plan, job: Job, output: Output, *, verbose: bool = False
+        self,
+        loop: Loop,
+        plan: Plan,
+        job: Job,
+        output: Output,
+        *,
+        settings: OutputSettings | None = None,
+        observer: Observer | None = None,
+        verbose: bool = False,
     ) -> None:
         super().__init__(loop, plan, job.controller, self._tell)
         self._job = job
         self._host = plan.hello.host
         self._output = output
+        self._settings = settings
+        self._observer = observer
         self._least = Severity.DEBUG if verbose else Severity.INFO
         self._children: Children | None = None
-        self._starting: dict[int, tuple[fx.Spawn, tuple[int, int]]] = {}
-        self._forwarders: dict[int, list[Forwarder]] = {}
-        self._paused = False
+        self._streams: Streams | None = None
+        self._fates: dict[int, Fate] = {}
+        self._spawned: dict[int, fx.Spawn] = {}
+        self._starting: dict[int, tuple[int, int]] = {}
+        self._memory_kills: int | None = None
         self._prepared = False
 
     def run(self) -> JoinprotoError | None:
@@ -298,16 +97,38 @@ class HostRunner(Joiner):
     @property
     def next_timer(self) -> float | None:
         """When `handle_timer` wants to be called; None: not at all."""
-        times = [super().next_timer, *(f.next_timer for f in self._all_forwarders())]
+        streams = None if self._streams is None else self._streams.next_timer
+        observer = None if self._observer is None else self._observer.next_timer
+        times = (super().next_timer, streams, observer)
         return min((time for time in times if time is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
         """Let every deadline that has come expire."""
-        for forwarder in self._all_forwarders():
-            forwarder.handle_timer(now)
+        if self._streams is not None:
+            self._streams.handle_timer(now)
+        if self._observer is not None:
+            self._observer.alive(now)
         super().handle_timer(now)
 
+    def resume(self) -> None:
+        """Read children's output again; called when readers have caught up."""
+        if self._streams is not None:
+            self._streams.resume()
+
     # -- effects ------------------------------------------------------------------------------
+
+    def carry_out(self, effects: list[Any]) -> None:
+        """Do what the machine wants, in order, and tell where it is by now."""
+        stopping = self._stopping
+        super().carry_out(effects)
+        if self._observer is not None:
+            if self._stopping and not stopping:
+                self._observer.stopping(str(self.connection.context.failure))
+            self._observer.state(self.connection.state)
+
+    @property
+    def _stopping(self) -> bool:
+        return self.connection.context.failure is not None
 
     def one(self, effect: Any) -> None:
         """Do one thing."""
@@ -315,11 +136,15 @@ class HostRunner(Joiner):
             case fx.SweepHost():
                 self._helper.sweep(KILL_WAIT)
             case fx.Terminate(slot=slot):
-                self._helper.signal(slot, signal.SIGTERM)
+                self._signal(slot, signal.SIGTERM)
             case fx.Kill(slot=slot):
-                self._helper.signal(slot, signal.SIGKILL)
+                self._signal(slot, signal.SIGKILL)
             case _:
                 super().one(effect)
+
+    def _signal(self, slot: int, number: int) -> None:
+        self._fates[slot].by_agent = True
+        self._helper.signal(slot, number)
 
     def _tell(self, severity: Severity, text: str) -> None:
         if severity >= self._least:
@@ -340,36 +165,70 @@ class HostRunner(Joiner):
             self._helper.prepare()
             import joinproto.runtime.artifacts
             import joinproto.runtime.environment
-            import joinproto.runtime.forward  # noqa: F401
+            import joinproto.runtime.oom
+            import joinproto.runtime.streams
+            import joinproto.runtime.summary  # noqa: F401
 
     def _spawn(self, spawn: fx.Spawn) -> None:
         slot = spawn.slot
         try:
-            if self.connection.context.failure is not None:
+            if self._stopping:
                 raise SpawnFailed("the host is being torn down")
+            if self._streams is None:
+                self._streams = self._make_streams()
             job = self._job
             pipes = self._helper.spawn(slot, job.argv(spawn), job.environment(spawn), job.directory)
         except (SpawnFailed, ArtifactError) as error:
             self.child_failed(slot, error)
             return
-        self._starting[slot] = (spawn, pipes)
+        self._spawned[slot] = spawn
+        self._starting[slot] = pipes
+
+    def _make_streams(self) -> Streams:
+        """Get ready for the first child.
+
+        Raises:
+            SpawnFailed: there are not enough descriptors for all of them.
+        """
+        from joinproto.runtime.oom import kill_count
+        from joinproto.runtime.streams import OutputSettings, Streams
+
+        context = self.connection.context
+        settings = self._settings or OutputSettings()
+        require_descriptors(context.children, logs=settings.log_dir is not None)
+        self._memory_kills = kill_count()
+        if self._observer is not None:
+            self._observer.joined(context.ranks, context.version)
+        return Streams(
+            self.loop,
+            self._output,
+            self._host,
+            settings,
+            context.children,
+            self._tell,
+            self._dropped,
+        )
+
+    def _dropped(self, count: int, lines: int) -> None:
+        if self._observer is not None:
+            self._observer.dropped(count, lines)
 
     # -- what the helper tells ----------------------------------------------------------------
 
     def child_started(self, slot: int, pid: int) -> None:
         """The child's process runs."""
-        from joinproto.runtime.forward import Forwarder
+        from joinproto.runtime.summary import Fate
 
+        assert self._streams is not None
+        spawn = self._spawned[slot]
+        where = "" if spawn.device is None else f" (device {spawn.device})"
+        fate = self._fates[slot] = Fate(f"{self.connection.context.name_of(slot)}{where}")
+        fate.pid, fate.started = pid, self.loop.now()
         # Only now: pipes that are closed because the start failed are no end of any output.
-        spawn, pipes = self._starting.pop(slot)
-        prefix = prefix_of(self._host, spawn).encode(errors="surrogateescape")
-        self._forwarders[slot] = [
-            Forwarder(self.loop, fd, prefix, sink, lambda: self._stream_ended(slot), self._held)
-            for fd, sink in zip(pipes, (self._output.out, self._output.err), strict=True)
-        ]
-        if self._paused:
-            for forwarder in self._forwarders[slot]:
-                forwarder.pause()
+        pipes = self._starting.pop(slot)
+        self._streams.attach(spawn, pipes, lambda: self._output_ended(slot), fate.add_error)
+        if self._observer is not None:
+            self._observer.spawned(slot, spawn.rank, spawn.device, pid)
         self.carry_out(self.connection.child_started(slot, self.loop.now()))
 
     def child_failed(self, slot: int, error: JoinprotoError) -> None:
@@ -381,7 +240,22 @@ class HostRunner(Joiner):
 
     def child_exited(self, slot: int, code: int) -> None:
         """The child's process ended."""
+        fate = self._fates[slot]
+        fate.ended, fate.code = self.loop.now(), code
+        if code == -signal.SIGKILL and not fate.by_agent:
+            fate.out_of_memory = self._was_out_of_memory()
+        if self._observer is not None:
+            self._observer.exited(slot, fate)
         self.carry_out(self.connection.child_exited(slot, code, self.loop.now()))
+
+    def _was_out_of_memory(self) -> bool:
+        """Whether the kernel has counted one more such kill since this was last asked."""
+        from joinproto.runtime.oom import kill_count
+
+        before, self._memory_kills = self._memory_kills, kill_count()
+        if before is None or self._memory_kills is None:
+            return False
+        return self._memory_kills > before
 
     def helper_died(self, codes: Mapping[int, int]) -> None:
         """The helper is gone, and so are the children."""
@@ -390,39 +264,18 @@ class HostRunner(Joiner):
         self.carry_out(self.connection.helper_died(cause, self.loop.now()))
         for slot in sorted(alive):
             if slot in codes:
+                self._fates[slot].by_agent = True
                 self.child_exited(slot, codes[slot])
             else:
                 self.child_failed(slot, SpawnFailed(cause))
 
     def _close_pipes(self, slot: int) -> None:
         """Close the output of a child that has not started."""
-        if slot in self._starting:
-            for fd in self._starting.pop(slot)[1]:
-                os.close(fd)
+        for fd in self._starting.pop(slot, ()):
+            os.close(fd)
 
-    def _stream_ended(self, slot: int) -> None:
-        if not any(forwarder.open for forwarder in self._forwarders[slot]):
-            self.carry_out(self.connection.output_ended(slot, self.loop.now()))
-
-    def _all_forwarders(self) -> Iterator[Forwarder]:
-        for pair in list(self._forwarders.values()):
-            yield from pair
-
-    # -- readers that stall -------------------------------------------------------------------
-
-    def _held(self) -> None:
-        """Called when output was given on: stop reading children when too much is kept."""
-        if not self._paused and self._output.held_bytes > HELD_BYTES // 2:
-            self._paused = True
-            for forwarder in self._all_forwarders():
-                forwarder.pause()
-
-    def resume(self) -> None:
-        """Read children's output again; called when readers have caught up."""
-        if self._paused:
-            self._paused = False
-            for forwarder in self._all_forwarders():
-                forwarder.resume()
+    def _output_ended(self, slot: int) -> None:
+        self.carry_out(self.connection.output_ended(slot, self.loop.now()))
 
     # -- signals ------------------------------------------------------------------------------
 
@@ -470,10 +323,21 @@ class HostRunner(Joiner):
                 self._output.say(f"process {pid} is still there after SIGKILL; leaving it")
         for slot in list(self._starting):
             self._close_pipes(slot)
-        for forwarder in list(self._all_forwarders()):
-            forwarder.drain()
+        if self._streams is not None:
+            self._streams.drain()
+            self._summarize()
         self._flush()
+        if self._streams is not None:
+            self._streams.close()
         self.close()
+
+    def _summarize(self) -> None:
+        """Tell in full what became of the children that did not end well."""
+        for slot in sorted(self._fates):
+            fate = self._fates[slot]
+            if fate.code:
+                for line in fate.lines():
+                    self._output.say(line)
 
     def _flush(self) -> None:
         """Give readers the time to take what is held, for as long as they take any of it."""
@@ -490,3 +354,25 @@ class HostRunner(Joiner):
 
 def _noticed(number: int, frame: object) -> None:
     """The wakeup descriptor tells the loop; a handler is needed for that to happen at all."""
+
+
+def require_descriptors(children: int, *, logs: bool) -> None:
+    """See to it that so many children can be started, before the first one is.
+
+    The soft limit is raised where the hard one allows it; children keep the old one.
+
+    Raises:
+        SpawnFailed: the limit is too low; the message names what is needed.
+    """
+    import resource
+
+    needed = len(os.listdir("/proc/self/fd")) + children * (PIPES + logs) + SPARE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise SpawnFailed(
+            f"{children} children need {needed} open descriptors, and the limit is {soft}: "
+            f"raise it to {needed} or more (ulimit -n, or LimitNOFILE= in a unit)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

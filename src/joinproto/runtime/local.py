@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from joinproto.effects import Spawn
 from joinproto.errors import SpawnFailed
 from joinproto.runtime.forward import Forwarder
-from joinproto.runtime.host import Job, prefix_of
+from joinproto.runtime.job import Job
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.output import Output, Sink
+from joinproto.runtime.prefix import STANDARD_PREFIX
 from joinproto.runtime.processes import Child, start
 
 
@@ -114,7 +115,7 @@ def start_all(host: str, spawns: tuple[Spawn, ...], job: Job) -> tuple[LocalChil
                 job.argv(spawn), environment=job.environment(spawn), directory=job.directory
             )
             children.append(LocalChild(spawn, process))
-        prefixes = [prefix_of(host, spawn).encode(errors="surrogateescape") for spawn in spawns]
+        prefixes = [STANDARD_PREFIX.of(host, spawn, "out")() for spawn in spawns]
         pump.start(children, prefixes)
     except BaseException:
         for child in children:
@@ -176,7 +177,7 @@ class _Pump:
 
     def _take(self, fd: int, prefix: bytes, sink: Sink, whose: OutputForwarder) -> None:
         forwarder = Forwarder(
-            self._loop, fd, prefix, sink, lambda: self._drained.append(whose), self._given
+            self._loop, fd, prefix, sink, lambda: self._drained.append(whose), self._took
         )
         self._forwarders.append(forwarder)
 
@@ -187,7 +188,7 @@ class _Pump:
                 forwarder.stream_ended()
             self._drained.clear()
 
-    def _given(self) -> None:
+    def _took(self) -> None:
         """Keep only what one reader would not take: the rest waits in the children's pipes."""
         if self._output.held_bytes:
             for forwarder in self._forwarders:

@@ -41,6 +41,7 @@ class Sink:
         self.written_bytes = 0
         self.gone = False
         self._waiting = False
+        self._marks: deque[tuple[int, Callable[[], None]]] = deque()
         self._own, self._writer, self._close = _writer(fd)
 
     def write(self, data: bytes) -> None:
@@ -51,6 +52,13 @@ class Sink:
         self.held_bytes += len(data)
         if not self._waiting:
             self._push()
+
+    def after(self, then: Callable[[], None]) -> None:
+        """Call `then` once all that was given so far has been written, or the reader is gone."""
+        if self.held_bytes:
+            self._marks.append((self.written_bytes + self.held_bytes, then))
+        else:
+            then()
 
     def close(self) -> None:
         """Stop; what is held is lost."""
@@ -72,6 +80,11 @@ class Sink:
             self.gone = True
             self._held.clear()
             self.held_bytes = 0
+        self._tell_marks()
+
+    def _tell_marks(self) -> None:
+        while self._marks and (self.gone or self._marks[0][0] <= self.written_bytes):
+            self._marks.popleft()[1]()
 
     def _push_one(self) -> None:
         data = self._held[0]

@@ -17,9 +17,10 @@ from joinproto.machines.controller import Admission
 from joinproto.machines.window import WINDOW, Member, WindowConfig, WindowContext
 from joinproto.record import Record
 from joinproto.runtime import artifacts
-from joinproto.runtime.addresses import cleartext_warning, format_address
+from joinproto.runtime.addresses import cleartext_warning, format_address, is_loopback
 from joinproto.runtime.loop import READ, Loop
 from joinproto.runtime.stream import Stream, configure
+from joinproto.runtime.torch import MASTER_PORT
 from joinproto.session import Session
 
 BACKLOG = 4096
@@ -62,6 +63,7 @@ class Terms(Record):
         advertise: host and port that envelopes name; the port may be None (the bound one); None:
             the address at which each worker reached this controller.
         relay: every host runs a relay too.
+        master_port: a port on rank 0's host, told to ranks that run torch.distributed.
     """
 
     admission: Admission
@@ -69,6 +71,7 @@ class Terms(Record):
     wires: frozenset[int] = frozenset(WIRES)
     advertise: tuple[str, int | None] | None = None
     relay: bool = False
+    master_port: int = MASTER_PORT
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -292,15 +295,22 @@ class Server:
     def _form(self) -> None:
         members = self.context.members
         size = sum(len(member.ranks) for member in members)
-        for member in members:
+        master = self._master()
+        for group, member in enumerate(members):
             # A dialer may be gone by now: the loss is on its way to the window.
             dial = self._dials.get(-1 if member.connection is None else member.connection)
             if dial is not None:
-                envelope, relay = self._artifacts(member, dial, size, len(members))
+                envelope, relay = self._artifacts(member, dial, size, len(members), group, master)
                 dial.do(dial.connection.form(envelope, relay, self.loop.now()))
 
     def _artifacts(
-        self, member: Member, dial: _Dial, size: int, hosts: int
+        self,
+        member: Member,
+        dial: _Dial,
+        size: int,
+        hosts: int,
+        group: int,
+        master: tuple[str, int] | None,
     ) -> tuple[str, str | None]:
         host, port = self._advertised(dial)
         salt = self.terms.admission.salt
@@ -313,6 +323,8 @@ class Server:
             ranks=member.ranks,
             local_devices=member.hello.local_devices,
             salt=salt,
+            group_rank=group,
+            master=master,
         )
         if not self.terms.relay:
             return envelope, None
@@ -325,6 +337,22 @@ class Server:
             salt=salt,
         )
         return envelope, relay
+
+    def _master(self) -> tuple[str, int] | None:
+        """Where rank 0 can be reached: its host's address, as seen from here.
+
+        A host on this machine is seen on loopback, where the others cannot reach it; they can
+        reach it where they reached this controller.
+        """
+        dials = [self._dials.get(m.connection or -1) for m in self.context.members]
+        first = dials[0]
+        if first is None:
+            return None
+        host = first.stream.peer_host
+        elsewhere = [d for d in dials if d is not None and not is_loopback(d.stream.peer_host)]
+        if is_loopback(host) and elsewhere:
+            host = self._advertised(elsewhere[0])[0]
+        return host, self.terms.master_port
 
     def _advertised(self, dial: _Dial) -> tuple[str, int]:
         bound = int(self._listener.getsockname()[1])
