@@ -1,4 +1,4 @@
-"""What the measurements share: the controller's end of a link, and what there is to say of a run."""
+"""What measurements share: a controller's end of a link, and what figures depend on."""
 
 from __future__ import annotations
 

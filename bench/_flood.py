@@ -18,8 +18,9 @@ READ_BYTES = 1024 * 1024
 QUIET = 2.0
 """Seconds without a byte after which no more are expected, all writers having written theirs."""
 
+SAMPLE_BYTES = 64 * 1024
 SAMPLE_EVERY = 50
-"""One chunk in so many is kept and taken apart."""
+"""One piece in so many is taken apart."""
 
 DIGITS = 9
 
@@ -31,15 +32,13 @@ echo done >"$SAID"; read -r go <"$GATE"
 """What a rank runs: it writes when it is told to, and ends when it is told to."""
 
 
-def write_lines(path: Path, *, length: int, size: int) -> int:
-    """Write numbered lines of `length` bytes, LF included; returns how many make `size` bytes."""
-    count = size // length
+def write_lines(path: Path, *, length: int, count: int) -> None:
+    """Write so many numbered lines of `length` bytes, LF included."""
     fill = b"x" * (length - DIGITS - 1) + b"\n"
     with open(path, "wb") as file:
         for start in range(0, count, 1000):
             block = range(start, min(start + 1000, count))
             file.write(b"".join(b"%0*d%b" % (DIGITS, number, fill) for number in block))
-    return count
 
 
 def prefixes(ranks: int) -> list[bytes]:
@@ -48,14 +47,15 @@ def prefixes(ranks: int) -> list[bytes]:
 
 
 class Reader:
-    """Takes everything from a pipe and counts it, on a thread of its own; a context manager.
+    """Takes everything from a pipe, on a thread of its own; a context manager.
+
+    While bytes come it only stores them, since what it spends on them is missing elsewhere.
 
     Args:
         fd: the pipe's reading end, which it owns from now on.
         expected: how many bytes are to come.
 
     Attributes:
-        lines: line ends so far.
         size: bytes so far.
         last_at: `time.perf_counter()` of the last byte.
     """
@@ -63,9 +63,10 @@ class Reader:
     def __init__(self, fd: int, expected: int) -> None:
         self._fd = fd
         self._expected = expected
-        self._samples: list[bytes] = []
+        # Made of something, so that its memory is there before it is needed.
+        self._buffer = bytearray(b"?") * (expected + READ_BYTES)
         self._complete = threading.Event()
-        self.lines = self.size = 0
+        self.size = 0
         self.last_at = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -102,20 +103,25 @@ class Reader:
         if self._thread.is_alive():
             raise TimeoutError("somebody holds the agent's output open")
 
-    def odd_lines(self, ranks: int) -> int:
-        """Lines of the samples that are torn, misplaced or not behind their rank's prefix."""
-        return sum(_odd_lines(sample, ranks) for sample in self._samples)
+    def wrong_lines(self, ranks: int, count: int) -> int:
+        """Lines lost or too many; and in samples, those torn, misplaced or not behind a prefix.
+
+        Args:
+            ranks: how many have written.
+            count: the lines of each.
+        """
+        surplus = abs(ranks * count - self._buffer.count(b"\n", 0, self.size))
+        starts = range(0, self.size, SAMPLE_EVERY * SAMPLE_BYTES)
+        ends = (min(start + SAMPLE_BYTES, self.size) for start in starts)
+        samples = (bytes(self._buffer[start:end]) for start, end in zip(starts, ends, strict=True))
+        return surplus + sum(_odd_lines(sample, ranks) for sample in samples)
 
     def _run(self) -> None:
-        buffer = bytearray(READ_BYTES)
-        chunks = 0
-        while count := os.readv(self._fd, [buffer]):
+        room = memoryview(self._buffer)
+        # Beyond what is expected everything falls onto the same place: there is too much anyway.
+        while count := os.readv(self._fd, [room[min(self.size, self._expected) :]]):
             self.last_at = time.perf_counter()
-            self.lines += buffer.count(b"\n", 0, count)
             self.size += count
-            if chunks % SAMPLE_EVERY == 0:
-                self._samples.append(bytes(buffer[:count]))
-            chunks += 1
             if self.size >= self._expected:
                 self._complete.set()
 
@@ -136,4 +142,3 @@ def _odd_lines(sample: bytes, ranks: int) -> int:
         odd += number != following.get(prefix, number)
         following[prefix] = number + 1
     return odd
-

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench._common import DEADLINE
-from bench._flood import JOB, Reader, prefixes
+from bench._flood import JOB, Reader, prefixes, write_lines
 from bench._procfs import cpu_seconds, memory_bytes, switches
 from bench._table import Figures
 from bench._worlds import Contender, World
@@ -34,7 +34,7 @@ SURVIVAL = 2.0
 CALM = 1.0
 """Seconds for a world that has just formed to come to rest."""
 
-MEGA, GIGA = 1e6, 1e9
+MILLI, MEGA, GIGA = 1e3, 1e6, 1e9
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,14 @@ class Sizes:
 
     Attributes:
         turns: how often each measurement is taken, by its name.
+        flood_turns: how often those are that are not named.
         deaths: ranks killed in each world.
         flood_bytes: that each rank writes.
         idle_seconds: that an idle agent is watched.
     """
 
     turns: Mapping[str, int]
+    flood_turns: int
     deaths: int
     flood_bytes: int
     idle_seconds: float
@@ -56,21 +58,22 @@ class Sizes:
 
 FULL = Sizes(
     turns={"death": 4, "abort": 10, "start": 10, "idle": 3, "sigkill": 3, "sigterm": 3},
+    flood_turns=3,
     deaths=5,
     flood_bytes=50_000_000,
     idle_seconds=10.0,
 )
 QUICK = Sizes(
     turns={"death": 1, "abort": 3, "start": 3, "idle": 1, "sigkill": 1, "sigterm": 1},
+    flood_turns=1,
     deaths=5,
     flood_bytes=5_000_000,
     idle_seconds=2.0,
 )
-FLOOD_TURNS = 3
 
 
 def death(contender: Contender, sizes: Sizes) -> Figures:
-    """Seconds from a rank's death to its RankExited, ranks dying one by one."""
+    """Milliseconds from a rank's death to its RankExited, ranks dying one by one."""
     samples = []
     with World(contender, IDLE, ranks=RANKS) as world:
         world.form()
@@ -80,75 +83,86 @@ def death(contender: Contender, sizes: Sizes) -> Figures:
             os.kill(int(pid), signal.SIGKILL)
             message = world.link.receive()
             assert isinstance(message, RankExited), message
-            samples.append(world.link.received_at - died)
+            samples.append(MILLI * (world.link.received_at - died))
     return {"death": samples}
 
 
 def abort(contender: Contender, sizes: Sizes) -> Figures:
-    """Seconds from Abort to the end of the last rank, and to the end of the agent."""
+    """Milliseconds from Abort to the end of the last rank, and to the end of the agent."""
     with World(contender, IDLE, ranks=RANKS) as world, ExitStack() as stack:
         world.form()
-        waiting = select.poll()
         fds = [os.pidfd_open(int(pid)) for pid in world.hear()]
         for fd in fds:
             stack.callback(os.close, fd)
-        for fd in (*fds, world.agent_fd):
-            waiting.register(fd, select.POLLIN)
         began = world.abort()
-        ends: dict[int, float] = {}
-        while len(ends) <= len(fds):
-            ready = waiting.poll(DEADLINE * 1000)
-            now = time.perf_counter()
-            if not ready:
-                raise TimeoutError("ranks or their agent outlive an Abort")
-            for fd, _ in ready:
-                waiting.unregister(fd)
-                ends[fd] = now
-    dead = max(ends[fd] for fd in fds) - began
-    return {"abort-dead": [dead], "abort-gone": [ends[world.agent_fd] - began]}
+        ends = _times_of_ends([*fds, world.agent_fd])
+    dead = max(ends[fd] for fd in fds)
+    return {"dead": [MILLI * (dead - began)], "gone": [MILLI * (ends[world.agent_fd] - began)]}
+
+
+def _times_of_ends(pidfds: list[int]) -> dict[int, float]:
+    """When each of these processes ended, by its pidfd."""
+    waiting = select.poll()
+    for fd in pidfds:
+        waiting.register(fd, select.POLLIN)
+    ends: dict[int, float] = {}
+    while len(ends) < len(pidfds):
+        ready = waiting.poll(DEADLINE * 1000)
+        now = time.perf_counter()
+        if not ready:
+            raise TimeoutError("ranks or their agent outlive an Abort")
+        for fd, _ in ready:
+            waiting.unregister(fd)
+            ends[fd] = now
+    return ends
 
 
 def start(contender: Contender, sizes: Sizes) -> Figures:
-    """Seconds from WorldFormed to the first word of the last rank's command."""
+    """Milliseconds from WorldFormed to the first word of the last rank's command."""
     with World(contender, IDLE, ranks=RANKS) as world:
         began = world.form()
         world.hear()
-        return {"start": [time.perf_counter() - began]}
+        return {"started": [MILLI * (time.perf_counter() - began)]}
 
 
-def flood(path: Path, length: int) -> Callable[[Contender, Sizes], Figures]:
-    """How lines of that length, held ready in a file, come through."""
+def flood(scratch: Path, length: int) -> Callable[[Contender, Sizes], Figures]:
+    """How lines of that length come through; they are kept in a file in `scratch`."""
+    path = scratch / f"lines-{length}"
 
     def measure(contender: Contender, sizes: Sizes) -> Figures:
         count = sizes.flood_bytes // length
+        if not path.exists():
+            write_lines(path, length=length, count=count)
         given = FLOODING_RANKS * count * length
         expected = given + count * sum(map(len, prefixes(FLOODING_RANKS)))
         read, write = os.pipe()
         with Reader(read, expected) as reader:
             with open(write, "wb", buffering=0) as out:
-                ranks = FLOODING_RANKS
-                world = World(contender, JOB, ranks=ranks, out=out.fileno(), LINES=str(path))
+                world = World(
+                    contender, JOB, ranks=FLOODING_RANKS, out=out.fileno(), LINES=str(path)
+                )
             with world:
-                world.form()
-                world.hear()
-                ours = world.processes()
-                cpu = -cpu_seconds(ours)
-                began = time.perf_counter()
-                world.let_go()
-                world.hear()
-                seconds = reader.await_all() - began
-                cpu += cpu_seconds(ours)
-                world.let_go()
-                world.await_end()
-                reader.await_end()
-        lost = abs(FLOODING_RANKS * count - reader.lines) + reader.odd_lines(FLOODING_RANKS)
-        return {
-            f"lines-{length}": [given / seconds / MEGA],
-            f"lines-{length}-cpu": [cpu / (given / GIGA)],
-            f"lines-{length}-lost": [lost],
-        }
+                seconds, cpu = _open_gate(world, reader)
+        wrong = reader.wrong_lines(FLOODING_RANKS, count)
+        return {"speed": [given / MEGA / seconds], "cpu": [cpu / given * GIGA], "lost": [wrong]}
 
     return measure
+
+
+def _open_gate(world: World, reader: Reader) -> tuple[float, float]:
+    """Have the ranks write and end; seconds until all was read, and the agent's CPU seconds."""
+    world.form()
+    world.hear()
+    agent = world.processes()
+    cpu, began = cpu_seconds(agent), time.perf_counter()
+    world.let_go()
+    world.hear()
+    seconds = reader.await_all() - began
+    cpu = cpu_seconds(agent) - cpu
+    world.let_go()
+    world.await_end()
+    reader.await_end()
+    return seconds, cpu
 
 
 def idle(contender: Contender, sizes: Sizes) -> Figures:
@@ -165,7 +179,7 @@ def idle(contender: Contender, sizes: Sizes) -> Figures:
         time.sleep(sizes.idle_seconds)
         rate = (switches(ours) - before) / (time.perf_counter() - began)
         pss, rss = (memory_bytes(ours, what) / MEGA for what in ("Pss", "Rss"))
-    return {"wakeups": [rate], "pss": [pss], "rss": [rss], "processes": [len(ours)]}
+    return {"wakeups": [rate], "pss": [pss], "rss": [rss]}
 
 
 def sigkill(contender: Contender, sizes: Sizes) -> Figures:
@@ -175,7 +189,7 @@ def sigkill(contender: Contender, sizes: Sizes) -> Figures:
         world.hear()
         os.kill(world.agent, signal.SIGKILL)
         time.sleep(SURVIVAL)
-        return {"sigkill": [world.ranks_alive()]}
+        return {"alive": [world.ranks_alive()]}
 
 
 def sigterm(contender: Contender, sizes: Sizes) -> Figures:
@@ -185,4 +199,4 @@ def sigterm(contender: Contender, sizes: Sizes) -> Figures:
         world.hear()
         os.kill(world.agent, signal.SIGTERM)
         world.await_end()
-        return {"sigterm": [world.ranks_alive()]}
+        return {"alive": [world.ranks_alive()]}

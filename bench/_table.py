@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -45,11 +45,9 @@ class Row:
         figure: the name of its samples.
         rival: the name of the agent that ours is compared with.
         goal: None where a figure is only told.
-        unit: what is shown.
-        scale: from the samples to the unit.
+        unit: of the samples.
         ours: samples of ours.
         theirs: samples of the rival.
-        missing: why there are none of the rival.
     """
 
     title: str
@@ -57,10 +55,8 @@ class Row:
     rival: str
     goal: Goal | None = None
     unit: str = ""
-    scale: float = 1.0
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
-    missing: str | None = None
 
     @property
     def our_median(self) -> float:
@@ -83,7 +79,7 @@ class Row:
         return self.goal.reached(self.our_median, self.their_median) if self.goal else None
 
     def as_json(self) -> dict[str, object]:
-        """The row for a program to read, in the unit of the samples."""
+        """The row for a program to read."""
         return {
             "what": self.title,
             "unit": self.unit,
@@ -92,25 +88,27 @@ class Row:
             "ratio": self.ratio,
             "ours": {"median": self.our_median, "samples": self.ours},
             "theirs": {"name": self.rival, "median": self.their_median, "samples": self.theirs},
-            "missing": self.missing,
         }
 
 
-def tell(rows: Sequence[Row]) -> None:
-    """Print the table."""
+def tell(rows: Sequence[Row], missing: Mapping[str, str]) -> None:
+    """Print the table; `missing` has the rivals that were not there to be measured, and why."""
     width = max(len(row.title) for row in rows)
-    heads = f"{'ours':>9} {'theirs':>9} {'':6} {'ratio':>6} {'goal':>7}  reached  theirs being"
-    print(f"{'what':{width}} {heads}")
+    print(f"{'what':{width}}      ours    theirs         ratio    goal  reached  theirs being")
     for row in rows:
-        theirs = "–" if row.their_median is None else f"{row.scale * row.their_median:.5g}"
-        ratio = "–" if row.ratio is None else f"{row.ratio:.3g}"
-        figures = f"{row.scale * row.our_median:9.5g} {theirs:>9} {row.unit:6} {ratio:>6}"
-        goal = "" if row.goal is None else str(row.goal)
-        verdict = _verdict(row)
-        print(f"{row.title:{width}} {figures} {goal:>7}  {verdict:7}  {row.missing or row.rival}")
+        theirs, ratio = (_number(value) for value in (row.their_median, row.ratio))
+        figures = f"{_number(row.our_median):>9} {theirs:>9} {row.unit:5} {ratio:>8}"
+        print(f"{row.title:{width}} {figures} {_verdict(row)}  {row.rival}")
+    for rival in sorted({row.rival for row in rows} & missing.keys()):
+        print(f"{rival} was not measured: {missing[rival]}")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
 
 
 def _verdict(row: Row) -> str:
     if row.goal is None:
-        return ""
-    return {True: "yes", False: "NO", None: "unknown"}[row.reached]
+        return f"{'':7}  {'':7}"
+    reached = {True: "yes", False: "no", None: "unknown"}[row.reached]
+    return f"{row.goal!s:>7}  {reached:7}"

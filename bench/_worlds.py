@@ -69,17 +69,17 @@ class Contender:
 OURS = Contender("joinproto", lambda job: our_agent_argv("--wire", "2", rank=job))
 
 
-def published() -> Contender:
+def published(name: str) -> Contender:
     """The published agent.
 
     Raises:
         FileNotFoundError: it is not built.
     """
     peer = binary(PEER)
-    return Contender(f"flodl {PEER}", lambda _: [peer])
+    return Contender(name, lambda _: [peer])
 
 
-def linked() -> Contender:
+def linked(name: str) -> Contender:
     """The published agent with libtorch in it, as where it is deployed.
 
     Raises:
@@ -88,7 +88,7 @@ def linked() -> Contender:
     library = find_library("torch")
     if library is None:
         raise FileNotFoundError("libtorch is not installed (Debian: apt-get install libtorch1.13)")
-    return Contender("with libtorch", published().argv, library)
+    return Contender(name, published(name).argv, library)
 
 
 # -- worlds -----------------------------------------------------------------------------------
@@ -110,7 +110,13 @@ class World:
     """
 
     def __init__(
-        self, contender: Contender, job: str, *, ranks: int, out: int = subprocess.DEVNULL, **extra: str
+        self,
+        contender: Contender,
+        job: str,
+        *,
+        ranks: int,
+        out: int = subprocess.DEVNULL,
+        **extra: str,
     ) -> None:
         self.mark = uuid.uuid4().hex
         self.ranks = ranks

@@ -14,10 +14,8 @@ Exit code: 0, or 1 when a row takes more times the yardstick than it may.
 from __future__ import annotations
 
 import argparse
-import compileall
 import json
 import os
-import platform
 import shutil
 import socket
 import statistics
@@ -32,22 +30,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import joinproto
+from bench._common import PEER, Link, compile_bytecode, listen, machine
 from interop.peers import OURS, agent_spec, binary, hex_json
-from joinproto.codec import decode_payload
-from joinproto.framing import Framer
 from joinproto.messages import Hello
 from tests.support.nvml import FakeGpu, build_fake_nvml, fake_gpus
 
 YARDSTICK = "python -c pass"
 GIVEN_LIMIT, DETECTED_LIMIT = 9.0, 12.0
 """How many times the yardstick an agent may take: devices given, devices detected."""
-
-HELLO_DEADLINE = 20.0
-"""Seconds after which an agent counts as one that says nothing."""
-
-MAGIC_BYTES = 4
-PEER = "0.7.0"
 
 
 @dataclass
@@ -83,14 +73,14 @@ def time_to_hello(
     Raises:
         RuntimeError: no Hello came; the text holds what the agent said.
     """
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as said, ExitStack() as stack:
         start = time.perf_counter()
         agent = subprocess.Popen(
             argv, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said
         )
         try:
-            hello = _receive_hello(listener)
-            return time.perf_counter() - start, hello
+            link = stack.enter_context(Link(listener))
+            hello = link.receive()
         except (OSError, EOFError) as error:
             said.seek(0)
             words = said.read().decode(errors="replace")
@@ -99,25 +89,8 @@ def time_to_hello(
             # Before the connection closes: an agent that is hung up on dials again.
             agent.kill()
             agent.wait()
-
-
-def _receive_hello(listener: socket.socket) -> Hello:
-    connection, _ = listener.accept()
-    with connection:
-        connection.settimeout(HELLO_DEADLINE)
-        stream = connection.makefile("rb", buffering=0)
-        with stream:
-            if len(stream.read(MAGIC_BYTES) or b"") < MAGIC_BYTES:
-                raise EOFError("the connection ended in the channel magic")
-            framer = Framer()
-            while (frame := framer.next_frame()) is None:
-                more = stream.read(65536)
-                if not more:
-                    raise EOFError("the connection ended in the Hello")
-                framer.feed(more)
-    hello = decode_payload(frame.payload, wire=frame.wire).message
-    assert isinstance(hello, Hello)
-    return hello
+    assert isinstance(hello, Hello), hello
+    return link.received_at - start, hello
 
 
 # -- the rows ---------------------------------------------------------------------------------
@@ -207,8 +180,7 @@ def as_json(table: Sequence[Row]) -> dict[str, object]:
         }
         for row in table
     }
-    machine = {"python": platform.python_version(), "cpus": os.cpu_count()}
-    return {"yardstick": YARDSTICK, "rows": measured, **machine}
+    return {"yardstick": YARDSTICK, "rows": measured, **machine()}
 
 
 def main() -> int:
@@ -220,12 +192,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.runs < 1:
         parser.error("--runs must be at least 1")
-    # As an installed package is; where Python writes no bytecode, every start would compile anew.
-    compileall.compile_dir(Path(joinproto.__file__).parent, quiet=1)
+    compile_bytecode()
     with ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="joinproto-bench-"))
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        listener.settimeout(HELLO_DEADLINE)
+        listener = stack.enter_context(listen())
         table = rows(listener, Path(scratch))
         run(table, options.runs)
     tell(table)

@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import _supervising as supervising
 from bench._common import PEER, compile_bytecode, machine
-from bench._flood import write_lines
 from bench._supervising import FULL, QUICK, Sizes
 from bench._table import Figures, Goal, Row, tell
 from bench._worlds import OURS, Contender, linked, published
@@ -34,10 +33,14 @@ from bench._worlds import OURS, Contender, linked, published
 PUBLISHED = f"flodl {PEER}"
 LINKED = f"flodl {PEER} with libtorch"
 
-MOST_LOST = Goal(0, relative=False)
+NONE = Goal(0, relative=False)
 
-FLOODS = {100: (Goal(3, least=True), Goal(0.4)), 10: (Goal(3, least=True), None), 10_000: (Goal(1.2, least=True), None)}
-"""Length of the lines, and the goals for MB/s and for CPU."""
+FLOODS: Mapping[int, tuple[Goal, Goal | None]] = {
+    100: (Goal(3, least=True), Goal(0.4)),
+    10: (Goal(3, least=True), None),
+    10_000: (Goal(1.2, least=True), None),
+}
+"""Length of the lines, and the goals for throughput and CPU."""
 
 
 @dataclass
@@ -48,4 +51,168 @@ class Measurement:
     measure: Callable[[Contender, Sizes], Figures]
     rows: list[Row]
 
+    def concerns(self, contender: Contender) -> bool:
+        """Whether it has rows for this agent."""
+        return contender is OURS or any(row.rival == contender.name for row in self.rows)
 
+    def record(self, contender: Contender, figures: Figures) -> None:
+        """Add what was measured to the rows."""
+        for row in self.rows:
+            if contender is OURS:
+                row.ours += figures[row.figure]
+            elif row.rival == contender.name:
+                row.theirs += figures[row.figure]
+
+
+# -- the rows ---------------------------------------------------------------------------------
+
+
+def measurements(scratch: Path) -> list[Measurement]:
+    """Everything that there is to measure; files of lines go to `scratch`."""
+    return [
+        Measurement(
+            "death",
+            supervising.death,
+            [_time("a rank's death → RankExited received", "death", 0.1)],
+        ),
+        Measurement(
+            "abort",
+            supervising.abort,
+            [
+                _time("Abort → 8 ranks dead", "dead", 0.5),
+                _time("Abort → agent gone", "gone", 0.5),
+            ],
+        ),
+        Measurement(
+            "start",
+            supervising.start,
+            [_time("WorldFormed → 8 ranks have started their command", "started", 1.5)],
+        ),
+        *(_flood(scratch, length) for length in FLOODS),
+        Measurement("idle", supervising.idle, _idle_rows()),
+        Measurement(
+            "sigkill",
+            supervising.sigkill,
+            [_row("ranks alive 2 s after SIGKILL of the agent", "alive", NONE)],
+        ),
+        Measurement(
+            "sigterm",
+            supervising.sigterm,
+            [_row("ranks alive after the agent's end by SIGTERM", "alive", NONE)],
+        ),
+    ]
+
+
+def _flood(scratch: Path, length: int) -> Measurement:
+    throughput, cpu = FLOODS[length]
+    lines = f"4 ranks, lines of {length} bytes"
+    rows = [
+        _row(f"{lines}: throughput", "speed", throughput, unit="MB/s"),
+        _row(f"{lines}: CPU", "cpu", cpu, unit="s/GB"),
+        _row(f"{lines}: lines lost or torn", "lost", NONE),
+    ]
+    return Measurement(f"lines-{length}", supervising.flood(scratch, length), rows)
+
+
+def _idle_rows() -> list[Row]:
+    return [
+        _row("idle, 8 ranks: wake-ups", "wakeups", Goal(1, relative=False), unit="1/s"),
+        _row("idle, 8 ranks: memory (PSS)", "pss", Goal(40, relative=False), unit="MB"),
+        _row("idle, 8 ranks: memory (PSS)", "pss", Goal(0.3), unit="MB", rival=LINKED),
+        _row("idle, 8 ranks: resident (RSS)", "rss", None, unit="MB", rival=LINKED),
+    ]
+
+
+def _time(title: str, figure: str, factor: float) -> Row:
+    return _row(title, figure, Goal(factor), unit="ms")
+
+
+def _row(
+    title: str, figure: str, goal: Goal | None, *, unit: str = "", rival: str = PUBLISHED
+) -> Row:
+    return Row(title=title, figure=figure, rival=rival, goal=goal, unit=unit)
+
+
+# -- running ----------------------------------------------------------------------------------
+
+
+def agents() -> tuple[list[Contender], dict[str, str]]:
+    """The agents that can be had on this machine, ours first; why the others cannot, by name."""
+    found = [OURS]
+    missing = {}
+    for name, find in ((PUBLISHED, published), (LINKED, linked)):
+        try:
+            found.append(find(name))
+        except FileNotFoundError as error:
+            missing[name] = str(error)
+    return found, missing
+
+
+def run(table: Sequence[Measurement], contenders: Sequence[Contender], sizes: Sizes) -> None:
+    """Take every measurement, the agents by turns."""
+    for contender in contenders:
+        # Warms the caches up.
+        supervising.start(contender, sizes)
+    for measurement in table:
+        print(f"supervision: measuring {measurement.name}", file=sys.stderr, flush=True)
+        for _ in range(sizes.turns.get(measurement.name, sizes.flood_turns)):
+            for contender in contenders:
+                if measurement.concerns(contender):
+                    measurement.record(contender, measurement.measure(contender, sizes))
+
+
+def chosen(text: str, table: Sequence[Measurement]) -> list[Measurement]:
+    """The measurements that are named, in the order of the table.
+
+    Raises:
+        argparse.ArgumentTypeError: one of them is not there.
+    """
+    names = text.split(",")
+    known = [measurement.name for measurement in table]
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"no {name!r}; there are {', '.join(known)}")
+    return [measurement for measurement in table if measurement.name in names]
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="joinproto-bench-") as scratch:
+        table = measurements(Path(scratch))
+        parser = argparse.ArgumentParser(
+            description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        names = ",".join(measurement.name for measurement in table)
+        parser.add_argument(
+            "--rows",
+            metavar="NAME,...",
+            type=lambda text: chosen(text, table),
+            default=table,
+            help=f"measure these alone: {names}",
+        )
+        parser.add_argument("--quick", action="store_true", help="less of everything; rougher")
+        parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+        options = parser.parse_args()
+        # Told to end, it cleans up.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        compile_bytecode()
+        contenders, missing = agents()
+        run(options.rows, contenders, QUICK if options.quick else FULL)
+    rows = [row for measurement in options.rows for row in measurement.rows]
+    return report(rows, missing, options.json)
+
+
+def report(rows: Sequence[Row], missing: Mapping[str, str], file: Path | None) -> int:
+    """Print the table, write it to a file too, and return the exit code."""
+    tell(rows, missing)
+    if file is not None:
+        figures = {"rows": [row.as_json() for row in rows], "missing": missing, **machine()}
+        file.write_text(json.dumps(figures, indent=2) + "\n")
+    short = [row.title for row in rows if row.reached is False]
+    sys.stdout.flush()
+    for title in short:
+        print(f"supervision: not reached: {title}", file=sys.stderr)
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -223,7 +223,9 @@ def published_agent(
     extra: Mapping[str, str] | None = None,
 ) -> Watched:
     """A published agent with that spec, whose ranks and relay run shell commands."""
-    return Watched([binary(version)], environment=agent_environment(spec, rank=rank, relay=relay, extra=extra))
+    return Watched(
+        [binary(version)], environment=agent_environment(spec, rank=rank, relay=relay, extra=extra)
+    )
 
 
 def our_agent(

@@ -109,7 +109,7 @@ def test_a_world_that_ends_well() -> None:
 
 
 def test_the_envelope_says_who_is_who() -> None:
-    with RunningController(target_ranks=2) as run:
+    with RunningController(target_ranks=2, master_port=4711) as run:
         found = envelope(run, host="a", devices=(7, 1))
     host, port = run.address
     assert len(found.pop("salt")) == 32
@@ -124,6 +124,9 @@ def test_the_envelope_says_who_is_who() -> None:
             "nccl_socket_ifname": "",
             "path": "",
         },
+        "group_rank": 0,
+        "master_addr": "127.0.0.1",
+        "master_port": 4711,
     }
 
 

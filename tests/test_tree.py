@@ -14,9 +14,11 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 
 WHOLE = {
+    "test_field.py": "of failures seen in the field, on the machines",
     "test_guards.py": "of tests/guards.py",
     "test_layers.py": "of the imports of all modules",
     "test_specs.py": "of the schema in specs",
+    "test_stateful.py": "of agents and controller together",
     "test_tree.py": "of the files of the project",
 }
 """Tests of more than one module, or of none, and what they are of."""

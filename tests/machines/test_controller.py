@@ -351,7 +351,8 @@ class World:
             yield from (partial(self.give, given) for given in BYTES[-2:])
             return
         given = DECISIONS if state is S.DECIDING else (*BYTES, Flushed())
-        lucky = {S.AWAIT_HELLO: HELLO, S.DECIDING: ADMIT, S.ADMITTED: FORM}
+        ended = RankExited(rank=2, code=0)
+        lucky = {S.AWAIT_HELLO: HELLO, S.DECIDING: ADMIT, S.ADMITTED: FORM, S.FORMED: ended}
         more = (lucky[state],) * 10 if state in lucky else ()
         yield from (partial(self.give, each) for each in (*given, *more))
 
@@ -396,18 +397,22 @@ class World:
 
 
 @examples(
+    st.sampled_from([ROUTING, AWAIT_HELLO, FORMED]),
     st.sampled_from([OPEN_ADMISSION, CLOSED_ADMISSION]),
     st.lists(st.integers(0, 10**6), max_size=12),
 )
-def test_what_holds_on_every_way(admission: Admission, choices: list[int]) -> None:
-    world = World(Start(), admission=admission)
-    world.check_all()
+def test_what_holds_on_every_way(
+    way: tuple[Any, ...], admission: Admission, choices: list[int]
+) -> None:
+    world = World(admission=admission)
+    for given in way:
+        world.give(given)
     for choice in choices:
         if world.peer.final:
             break
         moves = list(world.moves())
         moves[choice % len(moves)]()
-        world.check_all()
+    world.check_all()
     # Whatever has happened, a dial ends with the run.
     if not world.peer.final:
         world.give(ABORT)

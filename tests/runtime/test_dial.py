@@ -153,7 +153,9 @@ def test_nobody_answers(loop: Loop) -> None:
         attempt.handle_timer(attempt.next_timer - 0.001)
         assert not attempt.results
         attempt.expire()
-        assert attempt.fails() == f"cannot connect to {LOOPBACK}:{port}: timed out trying to connect"
+        assert (
+            attempt.fails() == f"cannot connect to {LOOPBACK}:{port}: timed out trying to connect"
+        )
 
 
 def test_no_descriptor_for_a_socket(loop: Loop) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -75,6 +76,11 @@ def test_the_line_ends_of_another_system(pieces: tuple[bytes, ...]) -> None:
     assert feed(Liner(P), *pieces, b"y\r\n") == lines(b"x\r", b"y\r")
 
 
+def due(liner: Liner) -> float | None:
+    """When a progress bar comes due."""
+    return liner.flush_at
+
+
 # -- long lines -------------------------------------------------------------------------------
 
 
@@ -120,17 +126,17 @@ def test_a_piece_is_no_longer_than_it_may_be(
 
 def test_a_progress_bar_waits_for_its_end_a_while() -> None:
     liner = Liner(P)
-    assert liner.flush_at is None
+    assert due(liner) is None
     liner.feed(b" 10%", NOON)
-    assert liner.flush_at is None
+    assert due(liner) is None
     liner.feed(b"\r 20%\r", NOON + 0.5)
     liner.feed(b" 30%\r", NOON + 0.7)
     # From the first carriage return on.
-    assert liner.flush_at == NOON + 0.5 + AGE
+    assert due(liner) == NOON + 0.5 + AGE
     assert liner.flush_old(NOON + 0.4 + AGE) == b""
     assert liner.held_bytes == 15
     assert liner.flush_old(NOON + 0.5 + AGE) == lines(b" 10%\r 20%\r 30%\r")
-    assert liner.flush_at is None
+    assert due(liner) is None
     assert liner.flush_old(NOON + 100) == b""
 
 
@@ -188,12 +194,25 @@ def test_a_piece_that_takes_a_carriage_return_with_it_takes_its_age_too() -> Non
     assert liner.feed(b"\n", NOON) == lines(b"")
 
 
+def test_a_line_that_is_cut_off_goes_on_as_another() -> None:
+    liner = Liner(P)
+    assert liner.cut() == b""
+    assert feed(liner, b"\n") == lines(b"")
+    feed(liner, b"one, tw")
+    assert liner.cut() == lines(b"one, tw")
+    assert liner.cut() == b""
+    assert feed(liner, b"\n", b"\n") == lines(b"")
+    feed(liner, b"thr\r")
+    assert liner.cut() == lines(b"thr\r")
+    assert liner.flush_at is None
+    assert feed(liner, b"ee\n") == lines(b"ee")
+
+
 def test_two_thousand_updates() -> None:
     updates = b"".join(b"\r%79d" % number for number in range(2000))
     liner = Liner(P)
     got = b"".join(
-        liner.feed(updates[at : at + 80], NOON + at / 16_000)
-        + liner.flush_old(NOON + at / 16_000)
+        liner.feed(updates[at : at + 80], NOON + at / 16_000) + liner.flush_old(NOON + at / 16_000)
         for at in range(0, len(updates), 80)
     )
     got += liner.feed(b"\n", NOON + 10)
@@ -215,9 +234,9 @@ texts = st.lists(
 def split(draw: st.DrawFn, texts: st.SearchStrategy[bytes]) -> tuple[bytes, list[bytes]]:
     """A text, and the same in pieces, none of them empty."""
     text = draw(texts)
-    cuts = sorted(draw(st.sets(st.integers(1, len(text) - 1)))) if len(text) > 1 else []
-    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    return text, [piece for piece in pieces if piece]
+    bits = draw(st.integers(0, 2 ** len(text) - 1))
+    ends = [at for at in range(1, len(text)) if bits >> at & 1] + [len(text)]
+    return text, [text[a:b] for a, b in zip([0, *ends], ends, strict=False) if a < b]
 
 
 def wanted(text: bytes, piece: int) -> bytes:
@@ -241,12 +260,16 @@ def test_the_lines_do_not_depend_on_how_the_bytes_come(
 Written = tuple[str, bytes]
 
 
-def run(liner: Liner, pieces: list[bytes], pauses: list[float]) -> Iterator[Written]:
-    """What is written when the bytes come with pauses, and why."""
+def run(liner: Liner, pieces: list[bytes], pauses: list[float | None]) -> Iterator[Written]:
+    """What is written, and why, when the bytes come with pauses, or a cut in place of one."""
     now = NOON
     for piece, pause in zip(pieces, pauses, strict=True):
         yield "fed", liner.feed(piece, now)
         assert liner.flush_at is None or now < liner.flush_at <= now + AGE
+        if pause is None:
+            yield "cut", liner.cut()
+            assert liner.held_bytes == 0
+            continue
         # Whoever asks late, or without need, does no harm.
         now += pause
         flushed = liner.flush_old(now)
@@ -261,7 +284,7 @@ def test_no_byte_is_lost_nor_a_line_end_made_up(
 ) -> None:
     """Prefixes and added line ends taken out again, the output is the input."""
     text, pieces = given
-    some = st.sampled_from([0.0, 0.4 * AGE, AGE, 3 * AGE])
+    some = st.sampled_from([0.0, 0.4 * AGE, AGE, 3 * AGE, None])
     pauses = data.draw(st.lists(some, min_size=len(pieces), max_size=len(pieces)))
     liner = Liner(P, piece)
     at = 0
@@ -276,12 +299,11 @@ def test_no_byte_is_lost_nor_a_line_end_made_up(
             if text[at : at + 1] == b"\n":
                 at += 1
             else:
-                # This end is ours: a full piece, an old one or the last.
+                # This end is ours: of a full piece, an old one, one cut off, or the last.
                 assert content
                 assert len(content) == piece or why != "fed"
-        if why == "old" and written:
-            assert b"\r" in written
-            assert written.count(b"\n") == 1
+        assert why == "fed" or written.count(b"\n") == bool(written)
+        assert why != "old" or not written or b"\r" in written
     assert at == len(text)
     assert liner.held_bytes == 0
 
@@ -289,20 +311,26 @@ def test_no_byte_is_lost_nor_a_line_end_made_up(
 # -- pipes ------------------------------------------------------------------------------------
 
 
+def never() -> NoReturn:
+    raise AssertionError("a file holds nothing up")
+
+
 class Forwarded:
     """A forwarder between a pipe and a file."""
 
-    def __init__(self, loop: Loop, path: Path) -> None:
+    def __init__(self, loop: Loop, path: Path, **options: Any) -> None:
         self.loop = loop
         self.path = path
         self.ends: list[str] = []
-        self.givings = 0
-        self.on_given: Callable[[], object] = int
+        self.takings = 0
+        self.on_took: Callable[[], object] = int
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
         self._file = path.open("wb", 0)
-        self._sink = Sink(loop, self._file.fileno(), int)
-        self.forwarder = Forwarder(loop, self.reader, P, self._sink, self._ended, self._given)
+        self._sink = Sink(loop, self._file.fileno(), never)
+        self.forwarder = Forwarder(
+            loop, self.reader, P, self._sink, self._ended, self._took, **options
+        )
 
     def close(self) -> None:
         """Let go of all of it."""
@@ -337,9 +365,9 @@ class Forwarded:
         assert not self.forwarder.open
         self.ends.append("ended")
 
-    def _given(self) -> None:
-        self.givings += 1
-        self.on_given()
+    def _took(self) -> None:
+        self.takings += 1
+        self.on_took()
 
 
 @pytest.fixture
@@ -379,11 +407,13 @@ def test_lines_as_they_come(piped: Forwarded) -> None:
     assert piped.forwarder.held_bytes == 2
     piped.write(b"o")
     piped.once()
-    assert piped.givings == 1
+    assert piped.given() == lines(b"one")
+    assert piped.takings == 2
     piped.write(b"\n")
     piped.once()
     assert piped.given() == lines(b"one", b"two")
-    assert piped.givings == 2
+    assert piped.takings == 3
+    assert piped.forwarder.held_bytes == 0
     assert piped.ends == []
 
 
@@ -393,7 +423,7 @@ def test_the_end_and_the_last_line(piped: Forwarded) -> None:
     assert piped.forwarder.open
     piped.until_ended()
     assert piped.given() == lines(b"one", b"done")
-    assert piped.givings == 2
+    assert piped.takings == 1
     assert not is_open(piped.reader)
     assert piped.forwarder.next_timer is None
     # Nothing that is done to it now does anything.
@@ -403,14 +433,16 @@ def test_the_end_and_the_last_line(piped: Forwarded) -> None:
     piped.forwarder.close()
     piped.forwarder.handle_timer(piped.loop.now() + 100)
     piped.once()
+    piped.forwarder.cut()
     assert piped.ends == ["ended"]
-    assert piped.givings == 2
+    assert piped.takings == 1
+    assert piped.given() == lines(b"one", b"done")
 
 
 def test_an_end_without_a_byte(piped: Forwarded) -> None:
     piped.hang_up()
     piped.until_ended()
-    assert (piped.given(), piped.givings, piped.ends) == (b"", 0, ["ended"])
+    assert (piped.given(), piped.takings, piped.ends) == (b"", 0, ["ended"])
 
 
 def test_much(piped: Forwarded) -> None:
@@ -422,7 +454,7 @@ def test_much(piped: Forwarded) -> None:
 
 
 def test_a_progress_bar_comes_due(piped: Forwarded) -> None:
-    assert piped.forwarder.next_timer is None
+    assert [piped.forwarder.next_timer] == [None]
     piped.write(b"50%\r")
     before = piped.loop.now()
     piped.once()
@@ -430,9 +462,9 @@ def test_a_progress_bar_comes_due(piped: Forwarded) -> None:
     assert due is not None
     assert before + AGE <= due <= piped.loop.now() + AGE
     piped.forwarder.handle_timer(due - 0.001)
-    assert (piped.given(), piped.givings) == (b"", 0)
+    assert piped.given() == b""
     piped.forwarder.handle_timer(due)
-    assert (piped.given(), piped.givings) == (lines(b"50%\r"), 1)
+    assert piped.given() == lines(b"50%\r")
     assert piped.forwarder.next_timer is None
     piped.write(b"\n")
     piped.hang_up()
@@ -442,7 +474,7 @@ def test_a_progress_bar_comes_due(piped: Forwarded) -> None:
 
 def test_paused_it_leaves_all_in_the_pipe(piped: Forwarded) -> None:
     data = b"".join(b"line %06d\n" % number for number in range(50_000))
-    piped.on_given = piped.forwarder.pause
+    piped.on_took = piped.forwarder.pause
     writer, piped.writer = piped.writer, -1
     rounds = 0
     with writing(writer, data):
@@ -474,6 +506,42 @@ def test_an_end_while_it_is_paused_waits(piped: Forwarded) -> None:
     piped.forwarder.resume()
     piped.until_ended()
     assert piped.given() == lines(b"last words")
+
+
+def test_a_line_can_be_cut_off(piped: Forwarded) -> None:
+    piped.forwarder.cut()
+    piped.write(b"\nhalf a li")
+    piped.once()
+    piped.forwarder.cut()
+    piped.forwarder.cut()
+    assert piped.given() == lines(b"", b"half a li")
+    assert piped.forwarder.held_bytes == 0
+    piped.write(b"\n\nnext\n")
+    piped.once()
+    assert piped.given() == lines(b"", b"half a li", b"", b"next")
+
+
+def test_somebody_else_gets_the_bytes_as_they_come(loop: Loop, tmp_path: Path) -> None:
+    tapped: list[bytes] = []
+    with closing(Forwarded(loop, tmp_path / "out", tap=tapped.append)) as piped:
+        piped.write(b"one\ntw")
+        piped.once()
+        piped.write(b"o\r\nthree")
+        piped.hang_up()
+        piped.until_ended()
+        assert piped.given() == lines(b"one", b"two\r", b"three")
+    assert tapped == [b"one\ntw", b"o\r\nthree"]
+
+
+def test_a_prefix_that_changes(loop: Loop, tmp_path: Path) -> None:
+    times = iter(range(10))
+    with closing(Forwarded(loop, tmp_path / "out", fresh=lambda: b"%d " % next(times))) as piped:
+        piped.write(b"one\ntwo\nth")
+        piped.once()
+        piped.write(b"ree\nfour")
+        piped.once()
+        piped.forwarder.cut()
+        assert piped.given() == b"0 one\n0 two\n1 three\n2 four\n"
 
 
 def test_closed_it_gives_on_what_it_has_read(piped: Forwarded) -> None:
@@ -509,7 +577,7 @@ def test_drained_at_the_end(piped: Forwarded) -> None:
 
 
 def test_somebody_who_goes_on_writing_is_drained_for_a_while(piped: Forwarded) -> None:
-    piped.on_given = lambda: piped.write(b"more\n")
+    piped.on_took = lambda: piped.write(b"more\n")
     piped.write(b"more\n")
     piped.forwarder.drain()
     assert piped.given() == lines(b"more") * DRAIN_CHUNKS

@@ -5,8 +5,8 @@ The controller is a fake on a thread; what it says is all that the agent knows.
 
 from __future__ import annotations
 
-import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -17,27 +17,26 @@ from typing import Any
 import pytest
 
 from joinproto import codec
-from joinproto.effects import Spawn
 from joinproto.errors import (
     Aborted,
-    ArtifactError,
     CommandNotFound,
     HelperLost,
     JoinprotoError,
     LinkLost,
-    Rejected,
     RelayDied,
     SpawnFailed,
     Stopped,
 )
 from joinproto.grammar import WIRES
 from joinproto.machines.agent import Plan
-from joinproto.messages import Abort, Hello, RankExited, Reject, WorldFormed
-from joinproto.runtime import addresses
+from joinproto.messages import Abort, Hello, RankExited, WorldFormed
+from joinproto.runtime import descendants, streams
 from joinproto.runtime import host as module
-from joinproto.runtime.host import HostRunner, Job, prefix_of
+from joinproto.runtime.host import HostRunner, require_descriptors
+from joinproto.runtime.job import Job
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.output import Output
+from joinproto.runtime.signals import STOPS
 from joinproto.testing.fakes import FakeController
 from joinproto.testing.script import (
     AcceptAndClose,
@@ -165,9 +164,9 @@ def pids(folder: Path) -> list[int]:
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
     """Signals that come when no agent heeds them end nothing."""
-    before = {number: signal.signal(number, _unheeded) for number in module.STOPS}
+    before = {number: signal.signal(number, _unheeded) for number in STOPS}
     yield
-    after = {number: signal.getsignal(number) for number in module.STOPS}
+    after = {number: signal.getsignal(number) for number in STOPS}
     for number, handler in before.items():
         signal.signal(number, handler)
     assert set(after.values()) == {_unheeded}, "the agent did not restore the handlers"
@@ -180,83 +179,6 @@ def _unheeded(number: int, frame: object) -> None:
 def send(number: int) -> Call:
     """Send this process a signal, which its main thread gets."""
     return Call(lambda: os.kill(os.getpid(), number))
-
-
-# -- what children are given ------------------------------------------------------------------
-
-
-def spawn(rank: int | None = 4, *, wire: int = 4, artifact: str | None = None) -> Spawn:
-    return Spawn(
-        slot=0,
-        artifact_hex=WORLD.envelope_hex if artifact is None else artifact,
-        rank=rank,
-        local_rank=None if rank is None else 1,
-        device=None if rank is None else 6,
-        wire=wire,
-    )
-
-
-def test_the_prefix_of_a_childs_lines() -> None:
-    assert prefix_of("höst", spawn()) == "[höst:6:r4] "
-    assert prefix_of("höst", spawn(None)) == "[höst:relay] "
-
-
-def job(**fields: Any) -> Job:
-    nothing: dict[str, Any] = {"command": (), "environ": {}, "extra": {}}
-    return Job(controller=("c", 1), **nothing | fields)
-
-
-def test_ranks_and_relay_may_run_different_commands() -> None:
-    two = job(command=("rank",), relay_command=("relay", "x"))
-    assert (two.argv(spawn()), two.argv(spawn(None))) == (("rank",), ("relay", "x"))
-    one = job(command=("both",))
-    assert (one.argv(spawn()), one.argv(spawn(None))) == (("both",), ("both",))
-
-
-def test_what_a_rank_of_the_older_wire_is_handed_is_not_touched() -> None:
-    given = job(data_path="/data", extra={"MORE": "1"})
-    environment = given.environment(spawn(wire=2, artifact="no hex"))
-    assert environment["FLODL_INTERNAL_CLUSTER_JSON"] == "no hex"
-    assert environment["FLODL_INTERNAL_LOCAL_RANK"] == "1"
-    assert (environment["CUDA_VISIBLE_DEVICES"], environment["MORE"]) == ("6", "1")
-    relay = given.environment(spawn(None, wire=2, artifact=""))
-    assert relay == {"FLODL_INTERNAL_RELAY_JSON": "", "MORE": "1"}
-
-
-def test_what_a_rank_of_the_newer_wire_is_handed_is_made_its_own() -> None:
-    given = job(data_path="/data", gpu_ram_share=0.5)
-    raw = {"controller": {"host": "x", "port": 9}, "worker": {"host": "a"}}
-    artifact = json.dumps(raw).encode().hex()
-    environment = given.environment(spawn(artifact=artifact))
-    assert json.loads(bytes.fromhex(environment["FLODL_INTERNAL_CLUSTER_JSON"])) == {
-        "controller": {"host": "c", "port": 1},
-        "worker": {"host": "a", "data_path": "/data", "gpu_ram_share": 0.5},
-    }
-
-
-def test_what_the_relay_of_the_newer_wire_is_handed_is_made_its_own() -> None:
-    raw = {
-        "host": "a",
-        "controller_host": "x",
-        "controller_port": 9,
-        "ranks": [0],
-        "salt_hex": "00",
-        "world_size": 1,
-        "data_channel": False,
-    }
-    environment = job().environment(spawn(None, artifact=json.dumps(raw).encode().hex()))
-    spec = json.loads(bytes.fromhex(environment["FLODL_INTERNAL_RELAY_JSON"]))
-    assert (spec["controller_host"], spec["controller_port"]) == ("c", 1)
-
-
-@pytest.mark.parametrize("rank", [0, None])
-def test_what_cannot_be_read_is_handed_to_nobody(rank: int | None) -> None:
-    with pytest.raises(ArtifactError, match="from the controller is unusable"):
-        job().environment(spawn(rank, artifact="no hex"))
-
-
-def test_a_job_shows_no_variables_in_its_repr() -> None:
-    assert "hush" not in repr(job(environ={"A": "hush"}, extra={"B": "hush"}))
 
 
 # -- a run ------------------------------------------------------------------------------------
@@ -280,7 +202,11 @@ def test_a_failed_rank_is_not_the_agents_failure(tmp_path: Path) -> None:
     with FakeController.admitting(codes={0: 0, 1: 7, 2: 14}) as fake:
         error, host = run(tmp_path, fake, script, devices=(0, 1, 2))
     assert error is None
-    assert host.said.endswith("host 'a' finished DEGRADED: 2 of 3 rank(s) failed")
+    assert "host 'a' finished DEGRADED: 2 of 3 rank(s) failed" in host.said
+    assert [line.partition(" after ")[0] for line in host.said.splitlines()[-2:]] == [
+        "joinproto agent: rank 1 (device 1) exited with 7",
+        "joinproto agent: rank 2 (device 2) exited with 14",
+    ]
 
 
 def test_the_relay_is_started_first(tmp_path: Path) -> None:
@@ -316,37 +242,6 @@ def test_an_attempt_that_is_hung_up_on_is_made_again(tmp_path: Path) -> None:
         error, host = run(tmp_path, fake, verbose=True)
     assert error is None
     assert "before any answer to Hello; dialing again in 0.5 s" in host.said
-
-
-def test_a_broken_connection_is_an_attempt_that_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(sock: socket.socket, scale: float) -> None:
-        monkeypatch.undo()
-        raise ConnectionResetError(104, "Connection reset by peer")
-
-    monkeypatch.setattr(module, "configure", broken)
-    script = [WaitEnd(), *admit(ExpectExits(), WaitEnd())]
-    with FakeController(script) as fake:
-        error, host = run(tmp_path, fake, verbose=True)
-    assert error is None
-    assert "Connection reset by peer; dialing again in 0.5 s" in host.said
-
-
-def test_cleartext_is_warned_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(addresses, "cleartext_warning", lambda host: f"{host} is far away")
-    with FakeController.admitting(wires=(2,)) as fake:
-        error, host = run(tmp_path, fake)
-    assert error is None
-    assert host.said.count("127.0.0.1 is far away") == 1
-
-
-def test_a_rejection_is_told_word_for_word(tmp_path: Path) -> None:
-    reason = "no room\nleft ✓"
-    with FakeController([Expect(Hello), Say(Reject(reason=reason)), WaitEnd()]) as fake:
-        error, _ = run(tmp_path, fake)
-    assert isinstance(error, Rejected)
-    assert error.reason == reason
 
 
 # -- starting: all or nothing -----------------------------------------------------------------
@@ -416,6 +311,33 @@ def test_an_abort_before_all_are_started_starts_no_more(tmp_path: Path) -> None:
         error, host = run(tmp_path, fake, "echo up; exec sleep 600", devices=(0, 1, 2))
     assert isinstance(error, Aborted)
     assert host.out == []
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [
+        (10_000, 10_000, False),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, False),
+        (256, 10_000, True),
+        (256, resource.RLIM_INFINITY, True),
+    ],
+)
+def test_descriptors_for_all_children_are_seen_to_before_the_first(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: bool
+) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limit: limits.append(limit))
+    require_descriptors(200, logs=True)
+    assert [600 < new <= 10_000 and kept == hard for new, kept in limits] == [True] * raised
+
+
+def test_too_few_descriptors_for_all_children_are_told_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 512))
+    with pytest.raises(SpawnFailed, match=r"200 children need \d+ .* limit is 256: raise it"):
+        require_descriptors(200, logs=True)
 
 
 # -- teardown ---------------------------------------------------------------------------------
@@ -565,6 +487,14 @@ def test_without_its_helper_an_agent_does_not_begin(
         Host(tmp_path, ("127.0.0.1", 1)).run()
 
 
+def test_orphans_are_not_handed_to_the_program_any_more_when_it_is_over(tmp_path: Path) -> None:
+    with FakeController.admitting() as fake:
+        run(tmp_path, fake)
+    was_not = descendants.become_subreaper()
+    descendants.cease_to_be_subreaper()
+    assert was_not
+
+
 def test_whatever_ends_a_run_leaves_no_rank_behind(tmp_path: Path) -> None:
     def fault(_: int) -> None:
         raise ZeroDivisionError
@@ -586,7 +516,7 @@ def test_whatever_ends_a_run_leaves_no_rank_behind(tmp_path: Path) -> None:
 # -- signals ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", module.STOPS)
+@pytest.mark.parametrize("number", STOPS)
 def test_a_signal_ends_the_host(tmp_path: Path, number: signal.Signals) -> None:
     end = [up(tmp_path, 0, 1), send(number), ExpectExits({0: -15, 1: -15}), WaitEnd()]
     with FakeController(admit(*end)) as fake:
@@ -709,18 +639,17 @@ class PipedHost(Host):
 def test_a_reader_that_stalls_makes_ranks_wait_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines, limit, chunk = 40_000, 1 << 19, 1 << 18
-    monkeypatch.setattr(module, "HELD_BYTES", limit)
+    lines, stalls = 40_000, 1 << 16
+    monkeypatch.setattr(streams, "STALLED_BYTES", stalls)
     pipe = Pipe()
     got: list[bytes] = []
 
     def read() -> None:
-        wait_until(lambda: host.output.held_bytes > limit // 2, "more than may be held")
+        wait_until(lambda: host.output.held_bytes > stalls, "a reader that stalls")
         held.append(host.output.held_bytes)
         got.append(pipe.drain())
 
     held: list[int] = []
-    # Both ranks together write 4.4 MB, more than the two pipes and all that is held.
     with FakeController.admitting(codes={0: 0, 1: 0}) as fake:
         script = f"seq 1000000 {1_000_000 + lines - 1} | sed 's/$/ {'x' * 47}/'"
         host = PipedHost(pipe, tmp_path, (fake.host, fake.port), script, devices=(0, 1))
@@ -730,7 +659,8 @@ def test_a_reader_that_stalls_makes_ranks_wait_and_loses_nothing(
         reader.join()
     pipe.close()
     assert error is None
-    assert held[0] < limit // 2 + 2 * chunk * 2
+    # One more read of each rank at most, of the four megabytes.
+    assert held[0] < stalls + (2 << 19)
     per_rank = [
         [line for line in got[0].splitlines() if line.startswith(b"[a:%d:" % rank)]
         for rank in (0, 1)
@@ -763,7 +693,7 @@ def test_a_reader_that_is_slow_gets_all_of_it(tmp_path: Path) -> None:
     script = admit(ExpectExits({0: 0}), WaitEnd(), Call(ended.set))
     with FakeController(script) as fake:
         command = "head -c 1000000 /dev/zero"
-        host = PipedHost(pipe, tmp_path, (fake.host, fake.port), command)
+        host = PipedHost(pipe, tmp_path, (fake.host, fake.port), command, scale=0.1)
         reader = threading.Thread(target=read)
         reader.start()
         error = host.run()

@@ -8,15 +8,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 
 from joinproto.effects import Spawn
 from joinproto.errors import ArtifactError, CommandNotFound, SpawnFailed
 from joinproto.runtime import forward, local, processes
-from joinproto.runtime.host import Job
-from joinproto.runtime.local import LocalChild, start_all
+from joinproto.runtime.job import Job
+from joinproto.runtime.local import LocalChild, OutputForwarder, start_all
+from joinproto.runtime.output import Output
 from tests.support.python import PATIENCE, is_gone, wait_until
 from tests.support.tcp import no_more_descriptors
 
@@ -96,20 +98,25 @@ class Reader:
         self.fd = fd
 
     def lines(self, count: int) -> bytes:
-        """So many lines, and what comes with them."""
-        got = b""
-        while got.count(b"\n") < count:
-            piece = os.read(self.fd, 65536)
-            assert piece, got
-            got += piece
-        return got
-
-    def rest(self) -> bytes:
-        """What there is to the end, which comes when nobody can write any more."""
+        """So many lines, and what comes with the last of them."""
         got = bytearray()
-        while piece := os.read(self.fd, 65536):
+        while count > 0:
+            piece = os.read(self.fd, 65536)
+            assert piece, bytes(got)
+            count -= piece.count(b"\n")
             got += piece
         return bytes(got)
+
+    def until(self, forwarder: OutputForwarder) -> None:
+        """Read on until all has been forwarded."""
+        os.set_blocking(self.fd, False)
+
+        def ended() -> bool:
+            with suppress(BlockingIOError):
+                os.read(self.fd, 65536)
+            return forwarder.join(0)
+
+        wait_until(ended, "all is forwarded")
 
     def go(self) -> None:
         """Be gone."""
@@ -129,6 +136,16 @@ def redirected(fd: int) -> Iterator[Reader]:
         os.dup2(saved, fd)
         os.close(saved)
         os.close(reader)
+
+
+def fill(fd: int) -> int:
+    """Have no room left in the pipe behind a standard stream; the bytes that took."""
+    own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK)
+    size = 0
+    with open(own, "wb", 0), suppress(BlockingIOError):
+        while True:
+            size += os.write(own, b"." * 4096)
+    return size
 
 
 @contextmanager
@@ -307,7 +324,12 @@ def test_too_few_descriptors(started: list[processes.Child]) -> None:
 
 # -- output -----------------------------------------------------------------------------------
 
-MUCH = "import sys\nfor n in range(20_000): print('line %06d' % n, file=sys.{})\nprint('end', end='', file=sys.{})"
+MUCH = """
+import sys
+for number in range(20_000):
+    print(f"line {{number:06}}", file=sys.{0})
+print("end", end="", file=sys.{0})
+"""
 
 
 def much(prefix: bytes = P) -> bytes:
@@ -319,7 +341,7 @@ def much(prefix: bytes = P) -> bytes:
 def test_a_reader_that_stalls_loses_nothing(stream: str) -> None:
     with both() as readers:
         reader = readers[stream == "stderr"]
-        (child,) = start_all("h", (rank(),), python(MUCH.format(stream, stream)))
+        (child,) = start_all("h", (rank(),), python(MUCH.format(stream)))
         got = reader.lines(1)
         assert not child.forwarder.join(0)
         got += reader.lines(20_001 - got.count(b"\n"))
@@ -338,30 +360,51 @@ def test_its_output_has_not_ended_before_a_reader_has_it(monkeypatch: pytest.Mon
         assert finish((child,)) == [0]
 
 
-def test_one_reader_that_stalls_while_the_other_keeps_catching_up() -> None:
-    """What is kept for the one must not grow with every time that the other has caught up."""
-    block = 64 * 1024
-    code = f"import os\nfor _ in range(100):\n for fd in (1, 2): os.write(fd, b'x' * {block - 1} + b'\\n')"
+class Noted(Output):
+    """An output that is known to the test."""
+
+    made: ClassVar[list[Output]] = []
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.made.append(self)
+
+
+def test_one_reader_catches_up_and_the_other_stalls(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The children are not read on, or what is kept for the other would have no bound."""
+    monkeypatch.setattr(local, "Output", Noted)
+    monkeypatch.setattr(forward, "CARRIAGE_RETURN_AGE", 0.01)
+    go_on = tmp_path / "go on"
+    script = f"""
+        printf '50%%\\r' >&2
+        until [ -e '{go_on}' ]; do sleep 0.01; done
+        while echo more; do :; done
+    """
     with both() as (out, err):
-        got = bytearray()
-        (child,) = start_all("h", (rank(),), python(code))
-        watching = threading.Thread(target=lambda: got.extend(err.lines(100)))
-        watching.start()
-        # Not before the first reader takes something, however long that is.
-        assert child.wait(0.3) is None
-        said = out.lines(100)
-        watching.join(PATIENCE)
-        assert finish((child,)) == [0]
-    line = P + b"x" * (block - 1) + b"\n"
-    assert said == line * 100
-    assert bytes(got) == line * 100
+        filling = fill(2)
+        (child,) = start_all("h", (rank(),), shell(script))
+        output = Noted.made.pop()
+        wait_until(lambda: output.err.held_bytes > 0, "one reader stalls")
+        go_on.touch()
+        wait_until(lambda: output.out.held_bytes > 0, "the other stalls too")
+        held = output.out.held_bytes
+        assert err.lines(1) == b"." * filling + P + b"50%\r\n"
+        wait_until(lambda: not output.err.held_bytes, "the reader has caught up")
+        assert output.out.held_bytes == held
+        # Once that one reads on, so do we.
+        out.lines(100_000)
+        child.kill()
+        assert child.wait(PATIENCE) == -9
+        out.until(child.forwarder)
 
 
 def test_a_reader_that_is_gone_harms_nobody() -> None:
     with both() as (out, err):
         out.go()
         (child,) = start_all(
-            "h", (rank(),), python(MUCH.format("stdout", "stdout") + "\nsys.stderr.write('well')")
+            "h", (rank(),), python(MUCH.format("stdout") + "\nsys.stderr.write('well')")
         )
         assert finish((child,)) == [0]
         assert err.lines(1) == P + b"well\n"

@@ -7,7 +7,7 @@ import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -22,6 +22,10 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 Ends = tuple[socket.socket, socket.socket]
+
+
+def unexpected(events: int) -> NoReturn:
+    pytest.fail(f"called back with {events}")
 
 
 def once(loop: Loop) -> None:
@@ -40,7 +44,7 @@ def test_calls_back_with_what_it_is_ready_for(loop: Loop, ends: Ends) -> None:
 
 
 def test_calls_nobody_back_when_nothing_is_ready(loop: Loop, ends: Ends) -> None:
-    loop.watch(ends[0].fileno(), READ, pytest.fail)
+    loop.watch(ends[0].fileno(), READ, unexpected)
     once(loop)
 
 
@@ -67,7 +71,7 @@ def test_a_hang_up_is_told_unasked(loop: Loop, ends: Ends) -> None:
 def test_what_is_forgotten_is_not_watched(loop: Loop, ends: Ends) -> None:
     fd = ends[0].fileno()
     assert not loop.watches(fd)
-    loop.watch(fd, WRITE, pytest.fail)
+    loop.watch(fd, WRITE, unexpected)
     assert loop.watches(fd)
     loop.forget(fd)
     assert not loop.watches(fd)
@@ -78,26 +82,27 @@ def test_what_is_forgotten_is_not_watched(loop: Loop, ends: Ends) -> None:
 def test_a_plain_file_cannot_be_watched(loop: Loop, tmp_path: Path) -> None:
     with (tmp_path / "plain").open("w") as plain:
         with pytest.raises(PermissionError):
-            loop.watch(plain.fileno(), WRITE, pytest.fail)
+            loop.watch(plain.fileno(), WRITE, unexpected)
         assert not loop.watches(plain.fileno())
 
 
 def test_an_earlier_callback_may_do_away_with_a_later_one(loop: Loop, ends: Ends) -> None:
-    called = []
-    for mine, other in (ends, ends[::-1]):
+    called: list[int] = []
 
-        def callback(_: int, mine: int = mine.fileno(), other: int = other.fileno()) -> None:
-            called.append(mine)
-            loop.forget(other)
+    def forget(fd: int) -> None:
+        called.append(fd)
+        loop.forget(fd)
 
-        loop.watch(mine.fileno(), WRITE, callback)
+    one, other = (end.fileno() for end in ends)
+    loop.watch(one, WRITE, lambda _: forget(other))
+    loop.watch(other, WRITE, lambda _: forget(one))
     once(loop)
     assert len(called) == 1
 
 
 def test_events_of_a_descriptor_do_not_go_to_its_successor(loop: Loop, ends: Ends) -> None:
     """A callback closes another descriptor, and opens one that gets the same number."""
-    successors = []
+    successors: list[int] = []
 
     def replace(fd: int) -> None:
         if not successors:
@@ -109,8 +114,9 @@ def test_events_of_a_descriptor_do_not_go_to_its_successor(loop: Loop, ends: End
             loop.watch(fd, READ, successors.append)
             successors.append(-fd)
 
-    for mine, other in (ends, ends[::-1]):
-        loop.watch(mine.fileno(), WRITE, lambda _, other=other.fileno(): replace(other))
+    one, other = (end.fileno() for end in ends)
+    loop.watch(one, WRITE, lambda _: replace(other))
+    loop.watch(other, WRITE, lambda _: replace(one))
     once(loop)
     assert len(successors) == 1
     loop.run_once(None)
@@ -167,7 +173,7 @@ def test_how_long_it_waits(
 
 def test_when_it_is_closed_it_watches_nothing(ends: Ends) -> None:
     loop = Loop()
-    loop.watch(ends[0].fileno(), WRITE, pytest.fail)
+    loop.watch(ends[0].fileno(), WRITE, unexpected)
     loop.close()
     assert not loop.watches(ends[0].fileno())
     loop.forget(ends[0].fileno())

@@ -8,7 +8,7 @@ import os
 import pty
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -98,6 +98,10 @@ def never() -> NoReturn:
     raise AssertionError("nothing was held")
 
 
+def ignore() -> None:
+    """It does not matter here."""
+
+
 def newline(kind: Kind, data: bytes) -> bytes:
     """What of `data` comes out: a terminal has line ends of its own."""
     return data.replace(b"\n", b"\r\n") if kind is a_terminal else data
@@ -111,35 +115,39 @@ def test_what_fits_is_written_at_once(loop: Loop, kind: Kind) -> None:
     with kind() as (reader, writer), closing(Sink(loop, writer, never)) as sink:
         sink.write(b"one\n")
         sink.write(b"two\n")
-        assert reader.take() == newline(kind, b"one\ntwo\n")
+        expected = newline(kind, b"one\ntwo\n")
+        assert reader.take_all(loop, len(expected)) == expected
         assert (sink.held_bytes, sink.written_bytes) == (0, 8)
 
 
 @every_kind
 def test_a_reader_that_stalls(loop: Loop, kind: Kind) -> None:
     resumed: list[int] = []
-    with kind() as (reader, writer):
-        with closing(Sink(loop, writer, lambda: resumed.append(sink.held_bytes))) as sink:
-            sink.write(LINES)
-            assert 0 < sink.held_bytes < len(LINES)
-            sink.write(b"more\n")
-            sink.write(b"and more\n")
-            data = LINES + b"more\nand more\n"
-            assert sink.held_bytes + sink.written_bytes == len(data)
-            loop.run_once(loop.now())
-            assert resumed == []
-            expected = newline(kind, data)
-            assert reader.take_all(loop, len(expected)) == expected
-            assert resumed == [0]
-            assert sink.written_bytes == len(data)
-            # All is well again, and it may stall once more.
-            sink.write(b"once more\n")
-            sink.write(LINES)
-            expected = newline(kind, b"once more\n" + LINES)
-            assert reader.take_all(loop, len(expected)) == expected
-            assert resumed == [0, 0]
-            loop.run_once(loop.now())
-            assert resumed == [0, 0]
+
+    def caught_up() -> None:
+        resumed.append(sink.held_bytes)
+
+    with kind() as (reader, writer), closing(Sink(loop, writer, caught_up)) as sink:
+        sink.write(LINES)
+        assert 0 < sink.held_bytes < len(LINES)
+        sink.write(b"more\n")
+        sink.write(b"and more\n")
+        data = LINES + b"more\nand more\n"
+        assert sink.held_bytes + sink.written_bytes == len(data)
+        loop.run_once(loop.now())
+        assert resumed == []
+        expected = newline(kind, data)
+        assert reader.take_all(loop, len(expected)) == expected
+        assert resumed == [0]
+        assert sink.written_bytes == len(data)
+        # All is well again, and it may stall once more.
+        sink.write(b"once more\n")
+        sink.write(LINES)
+        expected = newline(kind, b"once more\n" + LINES)
+        assert reader.take_all(loop, len(expected)) == expected
+        assert resumed == [0, 0]
+        loop.run_once(loop.now())
+        assert resumed == [0, 0]
 
 
 @every_kind
@@ -183,16 +191,19 @@ def test_a_reader_that_is_gone(loop: Loop, kind: Kind) -> None:
 def test_a_reader_that_goes_while_it_stalls(loop: Loop, kind: Kind) -> None:
     """Whoever waits for it to catch up need not wait any longer."""
     resumed: list[int] = []
-    with kind() as (reader, writer):
-        with closing(Sink(loop, writer, lambda: resumed.append(sink.held_bytes))) as sink:
-            sink.write(LINES)
-            reader.go()
-            run_until(loop, lambda: resumed, "it is noticed")
-            assert sink.gone
-            assert resumed == [0]
-            sink.write(b"more\n")
-            loop.run_once(loop.now())
-            assert (resumed, sink.held_bytes) == ([0], 0)
+
+    def caught_up() -> None:
+        resumed.append(sink.held_bytes)
+
+    with kind() as (reader, writer), closing(Sink(loop, writer, caught_up)) as sink:
+        sink.write(LINES)
+        reader.go()
+        run_until(loop, lambda: resumed, "it is noticed")
+        assert sink.gone
+        assert resumed == [0]
+        sink.write(b"more\n")
+        loop.run_once(loop.now())
+        assert (resumed, sink.held_bytes) == ([0], 0)
 
 
 def test_a_reader_that_was_never_there(loop: Loop) -> None:
@@ -241,6 +252,55 @@ def test_nowhere(loop: Loop) -> None:
         assert sink.written_bytes == len(LINES)
 
 
+# -- what waits for a reader to have it ---------------------------------------------------------
+
+
+def test_what_is_to_follow_follows_at_once_when_nothing_is_held(loop: Loop) -> None:
+    told: list[str] = []
+    with a_pipe() as (_, writer), closing(Sink(loop, writer, never)) as sink:
+        sink.after(lambda: told.append("before any"))
+        sink.write(b"one\n")
+        sink.after(lambda: told.append("after one"))
+        assert told == ["before any", "after one"]
+
+
+@every_kind
+def test_what_is_to_follow_waits_for_what_came_before_it(loop: Loop, kind: Kind) -> None:
+    told: list[tuple[str, int]] = []
+    size = len(LINES)
+
+    def note(name: str) -> Callable[[], None]:
+        return lambda: told.append((name, sink.written_bytes))
+
+    with kind() as (reader, writer), closing(Sink(loop, writer, ignore)) as sink:
+        sink.write(LINES)
+        sink.after(note("first"))
+        sink.after(lambda: sink.write(b"written in between\n"))
+        sink.write(LINES)
+        sink.after(note("second"))
+        assert told == []
+        expected = newline(kind, 2 * LINES + b"written in between\n")
+        assert reader.take_all(loop, len(expected)) == expected
+    assert [name for name, _ in told] == ["first", "second"]
+    (_, first), (_, second) = told
+    assert size <= first < second
+    assert second >= 2 * size
+
+
+def test_what_is_to_follow_does_not_wait_for_a_reader_that_is_gone(loop: Loop) -> None:
+    told: list[str] = []
+    with a_pipe() as (reader, writer), closing(Sink(loop, writer, ignore)) as sink:
+        sink.write(LINES)
+        sink.after(lambda: told.append("first"))
+        sink.write(LINES)
+        sink.after(lambda: told.append("second"))
+        reader.go()
+        run_until(loop, lambda: sink.gone, "it is noticed")
+        assert told == ["first", "second"]
+        sink.after(lambda: told.append("third"))
+        assert told == ["first", "second", "third"]
+
+
 # -- standard output and error ----------------------------------------------------------------
 
 
@@ -260,7 +320,8 @@ def test_two_descriptors_of_one_file_share_a_sink(loop: Loop, kind: Kind) -> Non
             assert both.sinks == (both.out,)
             both.out.write(b"one\n")
             both.err.write(b"two\n")
-            assert reader.take() == newline(kind, b"one\ntwo\n")
+            expected = newline(kind, b"one\ntwo\n")
+            assert reader.take_all(loop, len(expected)) == expected
             assert both.written_bytes == 8
         os.close(again)
 
@@ -268,10 +329,11 @@ def test_two_descriptors_of_one_file_share_a_sink(loop: Loop, kind: Kind) -> Non
 def test_a_file_opened_twice_is_one_file(loop: Loop, tmp_path: Path) -> None:
     """`> log 2> log`: with a place in the file each, they would overwrite each other."""
     path = tmp_path / "log"
-    with path.open("wb", 0) as one, path.open("wb", 0) as other:
-        with output(loop, one.fileno(), other.fileno()) as both:
-            both.out.write(b"one\n")
-            both.err.write(b"two\n")
+    with ExitStack() as stack:
+        one, other = (stack.enter_context(path.open("wb", 0)) for _ in range(2))
+        both = stack.enter_context(output(loop, one.fileno(), other.fileno()))
+        both.out.write(b"one\n")
+        both.err.write(b"two\n")
     assert path.read_bytes() == b"one\ntwo\n"
 
 

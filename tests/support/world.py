@@ -1,4 +1,4 @@
-"""A controller and its hosts in memory: the window, its connections and every agent on one clock."""
+"""A controller and its hosts in memory: window, connections and agents, all on one clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from joinproto.keys import Salt
 from joinproto.machines.controller import Admission, ControllerState
 from joinproto.machines.window import WINDOW, WindowConfig, WindowContext
 from joinproto.session import Session
-from joinproto.testing import End, FakeClock, MemoryHost
+from joinproto.testing import End, FakeAgent, FakeClock, Link, MemoryHost, SendBytes, WaitEnd
 
 
 class MemoryController:
@@ -137,11 +137,13 @@ class World:
         admission = Admission(salt=salt, open=open, scale=config.scale)
         self.controller = MemoryController(self.clock, config, admission, relay=relay)
         self.hosts: list[MemoryHost] = []
+        self.strangers: list[Link] = []
 
     @property
     def next_timer(self) -> float | None:
         """When something is due somewhere; None: nothing is."""
-        times = [self.controller.window.next_timer, *(host.next_timer for host in self.hosts)]
+        times = [self.controller.window.next_timer]
+        times += [part.next_timer for part in self._parts]
         return min((time for time in times if time is not None), default=None)
 
     def settle(self) -> None:
@@ -149,8 +151,17 @@ class World:
         moved = True
         while moved:
             moved = self.controller.expire()
-            for host in self.hosts:
-                moved |= host.settle()
+            for part in self._parts:
+                moved |= part.settle()
+
+    @property
+    def _parts(self) -> list[MemoryHost | Link]:
+        return [*self.hosts, *self.strangers]
+
+    def stranger(self, data: bytes) -> None:
+        """Have somebody dial who says this, and nothing more."""
+        far = FakeAgent([SendBytes(data), WaitEnd()], channel=b"").end(self.clock)
+        self.strangers.append(Link(far, self.controller.answer(fx.Dial(timeout=3.0, wire=2))))
 
     def advance(self, seconds: float) -> None:
         """Let time pass, from one deadline to the next."""

@@ -8,7 +8,14 @@ import pytest
 
 from joinproto import effects as fx
 from joinproto.connection import AgentConnection
-from joinproto.errors import Aborted, CommandNotFound, IllegalInput, SpawnFailed, Unkillable
+from joinproto.errors import (
+    Aborted,
+    CommandNotFound,
+    HelperLost,
+    IllegalInput,
+    SpawnFailed,
+    Unkillable,
+)
 from joinproto.keys import OPEN
 from joinproto.machines.agent import Plan
 from joinproto.messages import Abort, Accept, Hello, RankExited, WorldFormed
@@ -186,6 +193,26 @@ def test_their_output_outlives_its_time(host: Callable[..., Host]) -> None:
     a.take(a.processes[4].exit(0))
     a.pass_time(2.0)
     assert a.reports == [RankExited(rank=4, code=0)]
+
+
+def test_a_sweep_ends_what_holds_their_output(host: Callable[..., Host]) -> None:
+    a = host(others=Behaviour(holds_output=True))
+    a.take(a.processes[4].exit(0))
+    sweeps = [(a.processes.sweeps, a.processes[4].output_open)]
+    a.receive(Abort(reason="enough"))
+    sweeps.append((a.processes.sweeps, a.processes[4].output_open))
+    assert sweeps == [(0, True), (1, False)]
+    assert a.finish is not None
+    assert isinstance(a.finish.error, Aborted)
+
+
+def test_a_helper_that_dies_takes_all_with_it(host: Callable[..., Host]) -> None:
+    a = host({5: Behaviour(starts=False)})
+    a.take(a.processes.helper_dies("it is gone"))
+    assert a.processes[4].code == -signal.SIGKILL
+    assert a.finish is not None
+    assert isinstance(a.finish.error, HelperLost)
+    assert a.finish.error.args == ("it is gone",)
 
 
 def test_effects_that_are_no_processes_business_are_left(

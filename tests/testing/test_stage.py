@@ -169,6 +169,7 @@ def test_a_controller_hangs_up_on_a_wire_that_it_does_not_speak() -> None:
     stage = controller(Expect(Hello), wires=frozenset((2,)))
     hear(stage, frame_of(HELLO, wire=4))
     assert stage.connections[0].closed
+    assert str(stage.record[-1]).endswith("version: a Hello in wire 4; hung up")
     assert (stage.failure, stage.finished) == (None, False)
     hear(stage, frame_of(HELLO, wire=2))
     assert stage.finished

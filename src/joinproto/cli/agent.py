@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from joinproto.errors import ConfigError
 from joinproto.limits import GPU_PROBE, GRACE, MAX_DEVICES, SIGNATURE_BYTES, parse_scale
 from joinproto.runtime.environment import AGENT_VARIABLE, NOTIFY_VARIABLES
+from joinproto.runtime.signals import stoppable
 from joinproto.runtime.spec import AgentSpec, role_conflict
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         JoinprotoError: what ended it; its `exit_code` is the agent's.
     """
+    with stoppable():
+        return _start(args)
+
+
+def _start(args: argparse.Namespace) -> int:
     role_conflict(os.environ)
     options = _options(args)
     spec = _spec(args)
@@ -400,6 +406,7 @@ def _check(
     args: argparse.Namespace, spec: AgentSpec, options: dict[str, Any], detection: Detection
 ) -> int:
     """Resolve everything, print it, dial nothing."""
+    import shlex
     import shutil
 
     from joinproto import agent
@@ -410,6 +417,7 @@ def _check(
         spec, scale=options["scale"], say=_sayer(args.verbose), detection=detection
     )
     agent.plan_for(spec, devices, nccl_version=options["nccl_version"])
+    _reports(args, 0)
     path = options["extra_env"].get("PATH")
     commands = {"command": args.command, "relay command": options["relay_command"]}
     for name, command in commands.items():
@@ -434,8 +442,8 @@ def _check(
         "grace": f"{options['grace']:g} s",
         "directory": args.cwd or os.getcwd(),
         "environment": ", ".join(options["extra_env"]) or "(nothing added)",
-        "command": " ".join(args.command),
-        "relay command": " ".join(options["relay_command"] or args.command),
+        "command": shlex.join(args.command),
+        "relay command": shlex.join(options["relay_command"] or args.command),
     }
     for name, value in lines.items():
         print(f"{name + ':':<20}{value}")

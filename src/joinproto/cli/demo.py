@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from joinproto.cli.controller import stopper, write_text
 from joinproto.controller import Controller
 from joinproto.errors import ConfigError
 from joinproto.runtime.addresses import format_address
+from joinproto.runtime.environment import SALT_VARIABLE
 
 STEPS = """\
 for step in 1 2 3; do
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             stack.callback(signal.signal, number, signal.getsignal(number))
             signal.signal(number, stopper(controller))
         for index in range(args.hosts):
-            agent = subprocess.Popen(_agent(args, index, controller.address))
+            agent = subprocess.Popen(_agent(args, index, controller.address), env=_environment())
             stack.callback(_end, agent)
         return controller.run().exit_code
 
@@ -73,6 +75,15 @@ def _agent(args: argparse.Namespace, index: int, address: tuple[str, int]) -> li
         *("--devices", devices, "--wire", args.wire),
         *("--", "sh", "-c", steps),
     ]
+
+
+def _environment() -> dict[str, str]:
+    """What agents are given: nothing that would have them join another world than this."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("FLODL_") and name != SALT_VARIABLE
+    }
 
 
 _WHO = shlex.join(

@@ -61,6 +61,7 @@ class Children:
         self._commands: dict[int, tuple[str, str | None]] = {}
         self._sweeps = 0
         self._left: list[int] = []
+        self._heir = False
         self._cgroup = Cgroup(None)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -80,7 +81,7 @@ class Children:
         Apart from the constructor because it costs time, of which there is enough once the Hello
         is out.
         """
-        descendants.become_subreaper()
+        self._heir = descendants.become_subreaper()
 
     def spawn(
         self, slot: int, argv: Sequence[str], environment: Mapping[str, str], directory: str | None
@@ -145,6 +146,8 @@ class Children:
         if self._alive:
             self._alive = False
             _await_end(self._pid, END_WAIT)
+        if self._heir:
+            descendants.cease_to_be_subreaper()
         return left
 
     # -- inside -------------------------------------------------------------------------------

@@ -18,15 +18,26 @@ ROUND = 0.05
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_GET_CHILD_SUBREAPER = 37
 
 
-def become_subreaper() -> None:
-    """Have orphaned descendants handed to this process.
+def become_subreaper() -> bool:
+    """Have orphaned descendants handed to this process; whether they were not before.
 
     Raises:
         OSError: the kernel does not know how.
     """
+    import ctypes
+
+    already = ctypes.c_int()
+    prctl(PR_GET_CHILD_SUBREAPER, ctypes.addressof(already))
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    return not already.value
+
+
+def cease_to_be_subreaper() -> None:
+    """Undo that: whoever waits for none but its own children would pile up dead orphans."""
+    prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def prctl(option: int, value: int) -> None:

@@ -74,7 +74,8 @@ class Liner:
 
     def cut(self) -> bytes:
         """The line that has not ended, as a piece."""
-        self._ended_early = bool(self._partial)
+        if self._partial:
+            self._ended_early = True
         return self.finish()
 
     def finish(self) -> bytes:

@@ -22,6 +22,7 @@ from joinproto.runtime.job import Job
 from joinproto.runtime.joiner import Joiner
 from joinproto.runtime.loop import READ, Loop
 from joinproto.runtime.output import Output
+from joinproto.runtime.signals import STOPS, heeded
 
 if TYPE_CHECKING:
     from joinproto.runtime.observe import Observer
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from joinproto.runtime.summary import Fate
 
 # What is needed only once a world has formed is imported then: an agent's start is measured.
-
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that end an agent."""
 
 PIPES = 2
 SPARE = 16
@@ -281,12 +279,8 @@ class HostRunner(Joiner):
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """`STOPS` end the agent by its machine while this lasts, but for those that are ignored.
-
-        nohup has SIGHUP ignored, and a shell SIGINT for what it runs in the background.
-        """
+        """SIGTERM, SIGINT and SIGHUP end the agent by its machine while this lasts."""
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        heeded = [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
         try:
             wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         except ValueError:
@@ -295,7 +289,7 @@ class HostRunner(Joiner):
             os.close(write)
             yield
             return
-        before = {number: signal.signal(number, _noticed) for number in heeded}
+        before = {number: signal.signal(number, _noticed) for number in heeded()}
         self.loop.watch(read, READ, lambda _: self._signalled(read))
         try:
             yield

@@ -13,6 +13,7 @@ from joinproto.limits import (
     RESTART_LAST,
     RESTART_RESET,
 )
+from joinproto.runtime.signals import heeded
 
 
 @dataclass
@@ -40,8 +41,7 @@ def pause(seconds: float) -> None:
     Raises:
         Stopped: SIGTERM, SIGINT or SIGHUP came, and was not ignored when the program started.
     """
-    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    numbers = {number for number in stops if signal.getsignal(number) != signal.SIG_IGN}
+    numbers = heeded()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         came = signal.sigtimedwait(numbers, seconds)

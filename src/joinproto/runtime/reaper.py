@@ -14,6 +14,7 @@ from __future__ import annotations
 import array
 import marshal
 import os
+import resource
 import select
 import signal
 import socket
@@ -42,6 +43,9 @@ class Reaper:
     def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
         self._me = os.getpid()
+        # A descriptor for each child, which the agent's soft limit need not allow for.
+        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._slots: dict[int, int] = {}
         self._pidfds: dict[int, int] = {}
@@ -87,7 +91,9 @@ class Reaper:
     def _obey(self) -> bool:
         fds = array.array("i")
         space = socket.CMSG_LEN(SPAWN_FDS * fds.itemsize)
-        data, ancillary, _, _ = self._agent.recvmsg(MESSAGE_BYTES, space)
+        # Left to themselves descriptors arrive inheritable, and every child would hold its pipes
+        # twice, beyond its own reach.
+        data, ancillary, _, _ = self._agent.recvmsg(MESSAGE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(content)
@@ -120,20 +126,22 @@ class Reaper:
         with open(request, "rb") as file:
             file.seek(0)
             argv, environment, directory = marshal.load(file)
-        told, tell = os.pipe2(os.O_CLOEXEC)
+        fds = [out, err]
         try:
+            fds += os.pipe2(os.O_CLOEXEC)
             pid = os.fork()
         except OSError as error:
-            pid = 0
-            self._tell("failed", slot, error.errno, "")
+            self._tell("failed", slot, error.errno, b"")
         else:
+            _, _, told, tell = fds
             if pid == 0:
                 self._become(argv, environment, directory, (out, err), tell)
-        for fd in (out, err, tell):
-            os.close(fd)
-        if pid:
+            # So that the end of what the child has to tell shows.
+            os.close(fds.pop())
             self._started(slot, pid, told)
-        os.close(told)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def _become(
         self,
@@ -156,6 +164,7 @@ class Reaper:
                 os.dup2(fd, target)
             for number in (*TERMINATING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
             if directory is not None:
                 what = directory
                 os.chdir(directory)
@@ -186,14 +195,14 @@ class Reaper:
 
     def _ended(self, pidfd: int) -> None:
         """A child ended; epoll gives them in the order in which they did."""
-        slot = self._pidfds.pop(pidfd, None)
+        slot = self._pidfds.get(pidfd)
         if slot is None:
             return
-        self._epoll.unregister(pidfd)
-        os.close(pidfd)
-        pid = self._slots.pop(slot)
-        _, status = os.waitpid(pid, 0)
-        self._tell("exited", slot, os.waitstatus_to_exitcode(status))
+        pid, status = os.waitpid(self._slots[slot], os.WNOHANG)
+        # Else the event was meant for an earlier child, whose descriptor had the same number: it
+        # ended and this one was started in one round.
+        if pid:
+            self._reaped(pid, status)
 
     def _reap_orphans(self) -> None:
         # Children first: reaped as one among the orphans they would be told out of order.

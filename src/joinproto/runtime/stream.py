@@ -213,17 +213,17 @@ class Stream:
         self._out.clear()
         # Makes the socket ready, whatever the error was.
         self._shut(socket.SHUT_RDWR)
-        if self._loop.watches(self._sock.fileno()):
-            self._watch(READ)
-        else:
-            self._loop.watch(self._sock.fileno(), READ, self._ready)
+        self._watch(READ)
 
     def _broken(self, error: OSError) -> None:
         self.abort()
         self._receiver.stream_broken(error.strerror or str(error))
 
     def _watch(self, events: int) -> None:
-        if events != self._events and not self.closed:
-            self._events = events
-            if self._loop.watches(self._sock.fileno()):
-                self._loop.change(self._sock.fileno(), events)
+        fd = self._sock.fileno()
+        if not self._loop.watches(fd):
+            # Forgotten at a hang-up, and sending has failed since.
+            self._loop.watch(fd, events, self._ready)
+        elif events != self._events:
+            self._loop.change(fd, events)
+        self._events = events

@@ -66,7 +66,7 @@ def parse_ranks(text: str) -> frozenset[int]:
         if not all(n.isascii() and n.isdigit() and len(n) < 10 for n in numbers):
             raise ConfigError(f"--only-ranks {text!r}: write numbers and ranges, as 0,3-5")
         low, high = map(int, numbers)
-        if high - low > 100_000:
+        if not low <= high <= low + 100_000:
             raise ConfigError(f"--only-ranks {text!r}: {part} is no range of ranks")
         ranks.update(range(low, high + 1))
     return frozenset(ranks)

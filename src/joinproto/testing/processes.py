@@ -25,7 +25,7 @@ class Behaviour:
         ignores_sigterm: SIGTERM does not end it.
         unkillable: not even SIGKILL does, as with a process that hangs in a driver.
         holds_output: its output stays open when it has ended, in a grandchild's hands, until
-            `FakeProcess.end_output` is called.
+            `FakeProcess.end_output` is called or the host is swept.
     """
 
     starts: bool = True
@@ -47,16 +47,20 @@ class FakeProcess:
         spawn: the effect that asked for it.
         behaviour: what it does by itself.
         signals: those it was sent, in order.
+        settled: it has started, or failed to.
         running: it has started and not ended.
         code: with which it ended; None: it has not.
+        output_open: its output has not ended.
     """
 
     def __init__(self, owner: FakeProcesses, spawn: fx.Spawn, behaviour: Behaviour) -> None:
         self.spawn = spawn
         self.behaviour = behaviour
         self.signals: list[signal.Signals] = []
+        self.settled = False
         self.running = False
         self.code: int | None = None
+        self.output_open = True
         self._owner = owner
 
     def __repr__(self) -> str:
@@ -78,7 +82,7 @@ class FakeProcess:
 
     def end_output(self) -> list[Any]:
         """Have its output end."""
-        return self._owner.do(self._agent.output_ended(self.spawn.slot, self._now))
+        return self._owner.do(self.close_output())
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -105,8 +109,21 @@ class FakeProcess:
             return []
         return self._exited(-number)
 
+    def lose_helper(self, cause: str) -> list[Any]:
+        """What becomes of it when the process that stands over it ends."""
+        if self.running:
+            return self._exited(-signal.SIGKILL)
+        return [] if self.settled else self._failed(cause, not_found=False)
+
+    def close_output(self) -> list[Any]:
+        """What the end of its output leads to."""
+        if not self.output_open:
+            return []
+        self.output_open = False
+        return self._agent.output_ended(self.spawn.slot, self._now)
+
     def _started(self) -> list[Any]:
-        self.running = True
+        self.running = self.settled = True
         effects = self._agent.child_started(self.spawn.slot, self._now)
         # It may have been stopped by what its start led to.
         if self.behaviour.exits is not None and self.running:
@@ -114,6 +131,7 @@ class FakeProcess:
         return effects
 
     def _failed(self, cause: str, not_found: bool) -> list[Any]:
+        self.settled = True
         slot = self.spawn.slot
         return self._agent.child_failed(slot, cause, self._now, not_found=not_found)
 
@@ -123,8 +141,7 @@ class FakeProcess:
         if self.behaviour.holds_output:
             return self._agent.child_exited(slot, code, self._now)
         # Its last output is out before its end is told, as it mostly is.
-        ended = self._agent.output_ended(slot, self._now)
-        return [*ended, *self._agent.child_exited(slot, code, self._now)]
+        return [*self.close_output(), *self._agent.child_exited(slot, code, self._now)]
 
 
 class FakeProcesses(Mapping[int | None, FakeProcess]):
@@ -137,6 +154,9 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
         clock: where the time is taken from.
         behaviours: what each process does by itself, by the same keys.
         others: what all other processes do.
+
+    Attributes:
+        sweeps: how often the host was to be swept of what the processes left behind.
     """
 
     def __init__(
@@ -151,6 +171,7 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
         self.clock = clock
         self.behaviours = dict(behaviours or {})
         self.others = others
+        self.sweeps = 0
         self._slots: dict[int, FakeProcess] = {}
 
     def __getitem__(self, rank: int | None) -> FakeProcess:
@@ -174,7 +195,7 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
         return [process for process in self._slots.values() if process.running]
 
     def do(self, effects: Iterable[Any]) -> list[Any]:
-        """Carry out `Spawn`, `Terminate` and `Kill`, and what comes of that; returns the rest."""
+        """Carry out what concerns processes, and what comes of that; returns the other effects."""
         todo, left = deque(effects), []
         while todo:
             effect = todo.popleft()
@@ -185,9 +206,18 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
                     todo += self._slots[slot].take(signal.SIGTERM)
                 case fx.Kill(slot=slot):
                     todo += self._slots[slot].take(signal.SIGKILL)
+                case fx.SweepHost():
+                    todo += self._sweep()
                 case _:
                     left.append(effect)
         return left
+
+    def helper_dies(self, cause: str = "the helper process was killed") -> list[Any]:
+        """Have the process between the agent and its children end, and all of them with it."""
+        effects = self.agent.helper_died(cause, self.clock.now)
+        for process in list(self._slots.values()):
+            effects += process.lose_helper(cause)
+        return self.do(effects)
 
     def all_exit(self, code: int = 0, *, but: Sequence[int | None] = ()) -> list[Any]:
         """Have every process that runs end with `code`, the ranks (or None) in `but` excepted."""
@@ -196,6 +226,14 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
             if process.spawn.rank not in but:
                 left += process.exit(code)
         return left
+
+    def _sweep(self) -> list[Any]:
+        self.sweeps += 1
+        effects = []
+        for process in self._slots.values():
+            if process.code is not None:
+                effects += process.close_output()
+        return effects
 
     def _spawn(self, spawn: fx.Spawn) -> list[Any]:
         behaviour = self.behaviours.get(spawn.rank, self.others)

@@ -260,6 +260,8 @@ class Stage:
     def _read(self, connection: FakeConnection, frame: Frame) -> Received | None:
         """The message in a frame; None: the connection was hung up on for its version."""
         if connection.wire is None and not self.dials and frame.wire not in self.wires:
+            error = DecodeError(ReadStage.VERSION, f"a Hello in wire {frame.wire}; hung up")
+            self.record.append(Unreadable(connection=connection.number, error=error))
             connection.close()
             return None
         if frame.wire != (connection.wire or frame.wire):

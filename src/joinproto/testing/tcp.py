@@ -197,8 +197,11 @@ class Player:
         if self._listener is not None:
             poll.register(self._listener, select.POLLIN)
         for sock in self._sockets:
-            reading = select.POLLIN if sock.wants_read else 0
-            poll.register(sock.sock, reading | (select.POLLOUT if sock.wants_write else 0))
+            events = select.POLLIN if sock.wants_read else 0
+            events |= select.POLLOUT if sock.wants_write else 0
+            if events:
+                # Registered for nothing, a connection that has ended both ways is ready for ever.
+                poll.register(sock.sock, events)
         patience = self._patience(now)
         ready = {fd for fd, _ in poll.poll(None if patience is None else patience * 1000)}
         now = time.monotonic()

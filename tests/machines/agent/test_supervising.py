@@ -378,7 +378,7 @@ class TestTheHelper:
 
 
 class TestSweeping:
-    """What has left its rank's group or session is ended with the last child, not with the grace."""
+    """What has left its rank's group or session ends with the last child, not with the grace."""
 
     def test_a_host_that_is_torn_down_is_swept_when_its_last_child_ends(self) -> None:
         agent = started(PLAIN)
