@@ -106,6 +106,8 @@ class Reader:
     def wrong_lines(self, ranks: int, count: int) -> int:
         """Lines lost or too many; and in samples, those torn, misplaced or not behind a prefix.
 
+        One more where bytes are missing or too many.
+
         Args:
             ranks: how many have written.
             count: the lines of each.
@@ -114,6 +116,7 @@ class Reader:
         starts = range(0, self.size, SAMPLE_EVERY * SAMPLE_BYTES)
         ends = (min(start + SAMPLE_BYTES, self.size) for start in starts)
         samples = (bytes(self._buffer[start:end]) for start, end in zip(starts, ends, strict=True))
+        surplus += self.size != self._expected
         return surplus + sum(_odd_lines(sample, ranks) for sample in samples)
 
     def _run(self) -> None:

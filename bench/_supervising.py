@@ -58,7 +58,7 @@ class Sizes:
 
 FULL = Sizes(
     turns={"death": 4, "abort": 10, "start": 10, "idle": 3, "sigkill": 3, "sigterm": 3},
-    flood_turns=3,
+    flood_turns=5,
     deaths=5,
     flood_bytes=50_000_000,
     idle_seconds=10.0,

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 WHOLE = {
     "test_field.py": "of failures seen in the field, on the machines",
+    "test_field_processes.py": "of failures seen in the field, with whole processes",
     "test_guards.py": "of tests/guards.py",
     "test_layers.py": "of the imports of all modules",
     "test_specs.py": "of the schema in specs",

@@ -673,7 +673,7 @@ def test_a_reader_that_stalls_makes_ranks_wait_and_loses_nothing(
 def test_a_reader_that_never_reads_hangs_nobody(tmp_path: Path) -> None:
     pipe = Pipe()
     with FakeController.admitting(codes={0: 0}) as fake:
-        script = "head -c 300000 /dev/zero"
+        script = "head -c 4000000 /dev/zero"
         host = PipedHost(pipe, tmp_path, (fake.host, fake.port), script, scale=0.1)
         assert host.run() is None
         assert host.output.held_bytes > 0
@@ -692,7 +692,7 @@ def test_a_reader_that_is_slow_gets_all_of_it(tmp_path: Path) -> None:
 
     script = admit(ExpectExits({0: 0}), WaitEnd(), Call(ended.set))
     with FakeController(script) as fake:
-        command = "head -c 1000000 /dev/zero"
+        command = "head -c 4000000 /dev/zero"
         host = PipedHost(pipe, tmp_path, (fake.host, fake.port), command, scale=0.1)
         reader = threading.Thread(target=read)
         reader.start()
@@ -700,4 +700,4 @@ def test_a_reader_that_is_slow_gets_all_of_it(tmp_path: Path) -> None:
         reader.join()
     pipe.close()
     assert error is None
-    assert got[0].count(b"\0") == 1_000_000
+    assert got[0].count(b"\0") == 4_000_000

@@ -21,7 +21,11 @@ class Cgroup:
 
     def enter(self) -> None:
         """Move the calling process in; one that cannot stays where it is."""
-        self._write("cgroup.procs", b"0")
+        self._write("cgroup.procs")
+
+    def leave(self) -> bool:
+        """Move the calling process out again, to where it came from; whether it is out."""
+        return self._write("../cgroup.procs")
 
     def kill(self) -> None:
         """End everything in it."""
@@ -36,20 +40,22 @@ class Cgroup:
                 # Somebody is still in it, or it is gone.
                 return
 
-    def _write(self, name: str, value: bytes) -> None:
+    def _write(self, name: str, value: bytes = b"0") -> bool:
+        """Write to one of its files; whether that was done."""
         if self.path is None:
-            return
+            return False
         try:
             fd = os.open(os.path.join(self.path, name), os.O_WRONLY | os.O_CLOEXEC)
         except OSError:
-            return
+            return False
         try:
             os.write(fd, value)
         except OSError:
             # What it would have done, parent-death signals and the sweep do too.
-            return
+            return False
         finally:
             os.close(fd)
+        return True
 
 
 def make_cgroup(name: str) -> Cgroup:

@@ -22,6 +22,8 @@ MESSAGE_BYTES = 65536
 END_WAIT = 2.0
 """Seconds that the helper has to end by itself, when nothing is left for it to do."""
 
+LIBRARIES = ("LD_LIBRARY_PATH",)
+
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from joinproto.runtime.reaper import main; main()"
 )
@@ -71,6 +73,7 @@ class Children:
             raise SpawnFailed(f"the helper process: {error.strerror}") from None
         finally:
             theirs.close()
+        self._started = descendants.about(self._pid, descendants.STARTED) or 0
         self._sock = ours
         self._alive = True
         loop.watch(ours.fileno(), READ, self._hear)
@@ -140,15 +143,19 @@ class Children:
 
     def close(self, seconds: float) -> list[int]:
         """End every descendant and the helper; returns the numbers of those that will not end."""
-        left = self._swept_by_helper(seconds) if self._alive else []
-        self._loop.forget(self._sock.fileno())
-        self._sock.close()
-        if self._alive:
-            self._alive = False
-            _await_end(self._pid, END_WAIT)
-        if self._heir:
-            descendants.cease_to_be_subreaper()
-        return left
+        try:
+            if self._alive:
+                self._swept_by_helper(seconds)
+        finally:
+            self._loop.forget(self._sock.fileno())
+            self._sock.close()
+            if self._alive:
+                self._alive = False
+                if not _ends(self._pid, END_WAIT):
+                    self._left = self._end_heritage(lambda pid, status: None)
+            if self._heir:
+                descendants.cease_to_be_subreaper()
+        return self._left
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -160,7 +167,7 @@ class Children:
                 # It is gone; the end of its socket says so as well, on the loop.
                 return
 
-    def _swept_by_helper(self, seconds: float) -> list[int]:
+    def _swept_by_helper(self, seconds: float) -> None:
         self.sweep(seconds)
         until = time.monotonic() + seconds + END_WAIT
         # Not on the loop: whatever else is ready there has no say any more, nor may it fail here.
@@ -169,7 +176,6 @@ class Children:
         while self._alive and self._sweeps and (left := until - time.monotonic()) > 0:
             if poll.poll(left * 1000):
                 self._hear(0)
-        return self._left
 
     def _hear(self, _: int) -> None:
         try:
@@ -219,12 +225,41 @@ class Children:
             if pid in slots:
                 codes[slots[pid]] = os.waitstatus_to_exitcode(status)
 
-        self._cgroup.kill()
-        descendants.sweep(time.monotonic() + END_WAIT, reaped)
-        self._cgroup.remove()
+        self._left = self._end_heritage(reaped)
         gone = dict.fromkeys(self._pids, -signal.SIGKILL)
         self._pids.clear()
         self._family.helper_died({**gone, **codes})
+
+    def _end_heritage(self, reaped: descendants.Reaped) -> list[int]:
+        """End the helper, should it still be there, and all that it leaves behind."""
+
+        def note(pid: int, status: int) -> None:
+            if pid == self._pid:
+                # From here on the number may be anybody's.
+                self._pid = 0
+            reaped(pid, status)
+
+        self._cgroup.kill()
+        left = descendants.sweep(time.monotonic() + END_WAIT, note, self._is_heritage)
+        self._cgroup.remove()
+        return left
+
+    def _is_heritage(self, pid: int) -> bool:
+        """Whether a child of this process is the helper or was handed down by it.
+
+        The others were started by the program that this agent is part of.  They are in its session
+        or older than the helper, which the helper's descendants never are; or they are the helpers
+        of other agents in it, which look after their own.
+        """
+        if pid == self._pid:
+            return True
+        started = descendants.about(pid, descendants.STARTED)
+        return (
+            started is not None
+            and started >= self._started
+            and descendants.about(pid, descendants.SESSION) != os.getsid(0)
+            and not _is_helper(pid)
+        )
 
 
 def _start_helper(sock: socket.socket) -> int:
@@ -234,20 +269,34 @@ def _start_helper(sock: socket.socket) -> int:
         sys.executable,
         # Isolated, and without site: it needs nothing from there, and starts in half the time.
         [sys.executable, "-I", "-S", "-c", _PROGRAM, root],
-        # Nothing of the agent's environment, which holds secrets, stays in the helper's.
-        {"PATH": os.defpath},
+        # Nothing of the agent's environment, which holds secrets, stays in the helper's, but for
+        # where the interpreter may have to look for its own libraries.
+        {
+            "PATH": os.defpath,
+            **{name: os.environ[name] for name in LIBRARIES if name in os.environ},
+        },
         file_actions=[(os.POSIX_SPAWN_DUP2, sock.fileno(), 0)],
+        # Its own session: what is sent to the agent's group or terminal does not reach it.
         setsid=True,
+        # Children inherit the mask, and one that blocks SIGTERM would never hear of it.
+        setsigmask=(),
     )
 
 
-def _await_end(pid: int, seconds: float) -> None:
-    """Reap the helper; it is killed when it does not end by itself."""
+def _is_helper(pid: int) -> bool:
+    """Whether a process is the helper of an agent."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return _PROGRAM.encode() in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _ends(pid: int, seconds: float) -> bool:
+    """Reap the helper once it ends by itself; whether it does, in time."""
     fd = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    if not poll.poll(seconds * 1000):
-        os.kill(pid, signal.SIGKILL)
-        poll.poll(seconds * 1000)
+    ended = bool(poll.poll(seconds * 1000))
     os.close(fd)
-    os.waitpid(pid, os.WNOHANG)
+    return ended and descendants.reap_one(pid, lambda pid, status: None)

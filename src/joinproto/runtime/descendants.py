@@ -12,6 +12,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from typing import TypeAlias
 
 ROUND = 0.05
 """Seconds to wait for the killed to be gone before looking again."""
@@ -54,35 +55,43 @@ def prctl(option: int, value: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def parents() -> dict[int, int]:
-    """The parent of every process that can be seen."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            parent = parent_of(int(entry))
-            if parent is not None:
-                found[int(entry)] = parent
-    return found
+PARENT, SESSION, STARTED = 1, 3, 19
+"""Places in what the kernel tells of a process (proc(5), its stat), behind the name: its parent,
+its session, and when it was started, in ticks of the clock."""
 
 
-def parent_of(pid: int) -> int | None:
-    """The parent of a process; None when it is gone."""
+def about(pid: int, place: int) -> int | None:
+    """One thing that the kernel tells of a process; None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name in parentheses may hold anything, so count from its end.
-            return int(file.read().rpartition(b")")[2].split()[1])
+            return int(file.read().rpartition(b")")[2].split()[place])
     except (OSError, IndexError, ValueError):
         return None
 
 
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None when it is gone."""
+    return about(pid, PARENT)
+
+
+def children() -> dict[int, list[int]]:
+    """The children of every process that can be seen and has any."""
+    found: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            parent = parent_of(int(entry))
+            if parent is not None:
+                found.setdefault(parent, []).append(int(entry))
+    return found
+
+
 def descendants(root: int) -> list[int]:
     """Every process whose chain of parents leads to `root`, nearest first."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in parents().items():
-        children.setdefault(parent, []).append(pid)
-    found = list(children.get(root, ()))
+    below = children()
+    found = list(below.get(root, ()))
     for pid in found:
-        found += children.get(pid, ())
+        found += below.get(pid, ())
     return found
 
 
@@ -115,29 +124,43 @@ def _leads_to(pid: int, root: int) -> bool:
     return False
 
 
-def sweep(until: float, reaped: Callable[[int, int], None] = lambda pid, status: None) -> list[int]:
+Reaped: TypeAlias = Callable[[int, int], None]
+"""Told the number and the wait status of a child that was reaped."""
+
+
+def sweep(until: float, reaped: Reaped, mine: Callable[[int], bool] | None = None) -> list[int]:
     """Kill every descendant of this process, and theirs, until there are none.
 
     Args:
         until: when to give up, on the monotonic clock.
-        reaped: told the number and wait status of each child that is reaped.
+        reaped: told of each child that is reaped.
+        mine: whether a child is to be swept, with all below it; None: they all are.
 
     Returns:
         Those that are still there: in an uninterruptible sleep, or somebody else's by now.
     """
     me = os.getpid()
-    while True:
-        if not reap(reaped):
-            return []
-        left = descendants(me)
+    while left := _left(me, reaped, mine):
         for pid in left:
             kill(pid, me)
         wait_for_one(left, min(ROUND, until - time.monotonic()))
         if time.monotonic() >= until:
-            return descendants(me) if reap(reaped) else []
+            return _left(me, reaped, mine)
+    return []
 
 
-def reap(reaped: Callable[[int, int], None]) -> bool:
+def _left(me: int, reaped: Reaped, mine: Callable[[int], bool] | None) -> list[int]:
+    """Reap what has ended; the descendants that have not."""
+    if mine is None:
+        return descendants(me) if reap(reaped) else []
+    while True:
+        roots = [pid for pid in children().get(me, ()) if mine(pid)]
+        # What is reaped here has left its own children to this process: look again.
+        if not [pid for pid in roots if reap_one(pid, reaped)]:
+            return [pid for root in roots for pid in (root, *descendants(root))]
+
+
+def reap(reaped: Reaped) -> bool:
     """Reap every child that has ended; whether any child is left."""
     while True:
         try:
@@ -147,6 +170,18 @@ def reap(reaped: Callable[[int, int], None]) -> bool:
         if pid == 0:
             return True
         reaped(pid, status)
+
+
+def reap_one(pid: int, reaped: Reaped) -> bool:
+    """Reap this child if it has ended; whether it has."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        # Somebody else in this process waits for children too, and was quicker.
+        return True
+    if ended:
+        reaped(pid, status)
+    return bool(ended)
 
 
 def wait_for_one(pids: list[int], seconds: float) -> None:
@@ -164,8 +199,3 @@ def wait_for_one(pids: list[int], seconds: float) -> None:
     poll.poll(max(0.0, seconds) * 1000)
     for fd in fds:
         os.close(fd)
-
-
-def exit_code(status: int) -> int:
-    """An exit code from a wait status: −N for signal N."""
-    return os.waitstatus_to_exitcode(status)

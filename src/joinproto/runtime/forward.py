@@ -13,8 +13,16 @@ from typing import Protocol
 
 from joinproto.limits import CARRIAGE_RETURN_AGE, LINE_PIECE_BYTES
 from joinproto.runtime.loop import READ, Loop
+from joinproto.runtime.output import Part
 
 CHUNK = 128 * 1024
+
+SAMPLE = 16 * 1024
+LONG_LINE = 1024
+"""From this average on, lines are given on in slices instead of being searched and copied."""
+
+MOST_PARTS = 512
+"""The system takes 1024 in one call; there are a few more than those counted here."""
 
 DRAIN_CHUNKS = 64
 """A pipe holds a few chunks at most; more than this comes from somebody who goes on writing."""
@@ -23,8 +31,8 @@ DRAIN_CHUNKS = 64
 class Lines(Protocol):
     """Where lines go."""
 
-    def write(self, data: bytes) -> None:
-        """Take whole lines."""
+    def write(self, *parts: Part) -> None:
+        """Take whole lines, in parts that follow one another."""
 
 
 class Liner:
@@ -55,16 +63,25 @@ class Liner:
 
     def feed(self, data: bytes, now: float) -> bytes:
         """The lines that `data` completes, ready to be written."""
+        return b"".join(self.parts(data, now))
+
+    def parts(self, data: bytes, now: float) -> list[Part]:
+        """The same in parts, which spares copies: this is what the throughput hangs on."""
         if self._ended_early:
             self._ended_early = False
             data = data.removeprefix(b"\n")
         end = data.rfind(b"\n") + 1
         if not end:
-            return self._hold(data, now)
-        lines = self._lines(bytes(self._partial) + data[:end] if self._partial else data[:end])
+            return [self._hold(data, now)]
+        if len(self._partial) + end > self._piece:
+            lines: list[Part] = [self._pieced(bytes(self._partial) + data[:end])]
+        else:
+            lines = [self.prefix, bytes(self._partial), *self._prefixed(data, end)]
         self._partial.clear()
         self._since = None
-        return lines + self._hold(data[end:], now)
+        if end < len(data):
+            lines.append(self._hold(data[end:], now))
+        return lines
 
     def flush_old(self, now: float) -> bytes:
         """A progress bar that has waited long enough, as a piece."""
@@ -100,12 +117,34 @@ class Liner:
         self._since = now if b"\r" in self._partial else None
         return self._pieces(pieces)
 
-    def _lines(self, block: bytes) -> bytes:
-        """`block`, which ends in LF, with the prefix in front of every line."""
-        if len(block) > self._piece and max(map(len, block.split(b"\n"))) > self._piece:
-            return b"".join(self._pieces(line) for line in block[:-1].split(b"\n"))
-        # One pass in C over the whole block: this is what the throughput hangs on.
-        return self.prefix + block[:-1].replace(b"\n", b"\n" + self.prefix) + b"\n"
+    def _prefixed(self, data: bytes, end: int) -> list[Part]:
+        """`data` up to `end`, where a line ends, with the prefix behind every LF but the last."""
+        # A look at the beginning is enough: counting is as slow as everything else together.
+        few = data.count(b"\n", 0, SAMPLE) * LONG_LINE < min(len(data), SAMPLE)
+        parts = self._between(data, end) if few else None
+        if parts is not None:
+            return parts
+        # One pass in C over all of it; what it puts behind the last LF is cut off again.
+        marked = data.replace(b"\n", b"\n" + self.prefix)
+        surplus = len(self.prefix) + len(data) - end
+        return [memoryview(marked)[: len(marked) - surplus]]
+
+    def _between(self, data: bytes, end: int) -> list[Part] | None:
+        """The same for long lines, as slices of what came; None when there are too many."""
+        view = memoryview(data)
+        parts: list[Part] = []
+        start = 0
+        while (stop := data.find(b"\n", start, end - 1) + 1) > 0:
+            parts += view[start:stop], self.prefix
+            start = stop
+            if len(parts) > MOST_PARTS:
+                return None
+        parts.append(view[start:end])
+        return parts
+
+    def _pieced(self, block: bytes) -> bytes:
+        """`block`, which ends in LF and may hold a line that is too long."""
+        return b"".join(self._pieces(line) for line in block[:-1].split(b"\n"))
 
     def _pieces(self, line: bytes) -> bytes:
         starts = range(0, max(1, len(line)), self._piece)
@@ -211,7 +250,7 @@ class Forwarder:
         if self._tap is not None:
             self._tap(data)
         self._refresh()
-        self._give(self._liner.feed(data, self._loop.now()))
+        self._give(*self._liner.parts(data, self._loop.now()))
         self._took()
         return True
 
@@ -219,6 +258,6 @@ class Forwarder:
         if self._fresh is not None:
             self._liner.prefix = self._fresh()
 
-    def _give(self, lines: bytes) -> None:
-        if lines:
-            self._sink.write(lines)
+    def _give(self, *parts: Part) -> None:
+        if any(parts):
+            self._sink.write(*parts)

@@ -7,20 +7,26 @@ it, so they are never made non-blocking themselves: a pipe or terminal is opened
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
 import stat
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from joinproto.runtime.loop import WRITE, Loop
 
-Writer: TypeAlias = Callable[[memoryview], int]
+Part: TypeAlias = bytes | memoryview
+Writer: TypeAlias = Callable[[Sequence[Part]], int]
+"""Writes parts one behind the other, as much as can be written now; returns how many bytes."""
 
 PIPE_BUF = 4096
 """A pipe that is ready takes this much without blocking (POSIX)."""
+
+PIPE_BYTES = 1024 * 1024
+"""What a pipe to a reader is made to hold, where the system allows it: fewer, larger turns."""
 
 
 class Sink:
@@ -44,14 +50,19 @@ class Sink:
         self._marks: deque[tuple[int, Callable[[], None]]] = deque()
         self._own, self._writer, self._close = _writer(fd)
 
-    def write(self, data: bytes) -> None:
-        """Write whole lines now, or keep them until they can be written."""
+    def write(self, *parts: Part) -> None:
+        """Write whole lines now, or keep them until they can be written.
+
+        The parts follow one another; nothing is copied of what can be written at once.
+        """
         if self.gone:
             return
-        self._held.append(data)
-        self.held_bytes += len(data)
-        if not self._waiting:
-            self._push()
+        count = 0 if self._waiting else self._write_now(parts)
+        size = sum(map(len, parts))
+        if count < size and not self.gone:
+            self._held.append(b"".join(parts)[count:])
+            self.held_bytes += size - count
+            self._wait()
 
     def after(self, then: Callable[[], None]) -> None:
         """Call `then` once all that was given so far has been written, or the reader is gone."""
@@ -69,32 +80,42 @@ class Sink:
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _push(self) -> None:
+    def _write_now(self, parts: Sequence[Part]) -> int:
         try:
-            while self._held:
-                self._push_one()
+            count = self._writer(parts)
         except BlockingIOError:
-            self._wait()
+            return 0
         except OSError:
             # The reader is gone for good; its ranks are not to suffer for it.
             self.gone = True
             self._held.clear()
             self.held_bytes = 0
+            return 0
+        self.written_bytes += count
+        return count
+
+    def _push(self) -> None:
+        while self._held and self._push_one():
+            continue
         self._tell_marks()
 
     def _tell_marks(self) -> None:
         while self._marks and (self.gone or self._marks[0][0] <= self.written_bytes):
             self._marks.popleft()[1]()
 
-    def _push_one(self) -> None:
+    def _push_one(self) -> bool:
+        """Write the first of what is held; whether all of it could be written."""
         data = self._held[0]
-        count = self._writer(memoryview(data)[self._offset :])
-        self.written_bytes += count
+        count = self._write_now([memoryview(data)[self._offset :]])
+        if self.gone:
+            return False
         self.held_bytes -= count
         self._offset += count
-        if self._offset == len(data):
-            self._held.popleft()
-            self._offset = 0
+        if self._offset < len(data):
+            return False
+        self._held.popleft()
+        self._offset = 0
+        return True
 
     def _wait(self) -> None:
         if not self._waiting:
@@ -115,25 +136,36 @@ def _writer(fd: int) -> tuple[int, Writer, Callable[[], None]]:
     own = os.dup(fd)
     if stat.S_ISSOCK(mode):
         sock = socket.socket(fileno=own)
-        return own, lambda data: sock.send(data, socket.MSG_DONTWAIT), sock.close
+        return own, lambda parts: sock.sendmsg(parts, [], socket.MSG_DONTWAIT), sock.close
+    if stat.S_ISFIFO(mode):
+        widen(own, PIPE_BYTES)
     if not stat.S_ISREG(mode):
         try:
             # The same pipe or terminal, with flags that nobody else sees.
             again = os.open(f"/proc/self/fd/{own}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
-            return own, lambda data: _patient_write(own, data), lambda: os.close(own)
+            return own, lambda parts: _patient_write(own, parts), lambda: os.close(own)
         os.close(own)
         own = again
-    return own, lambda data: os.write(own, data), lambda: os.close(own)
+    return own, lambda parts: os.writev(own, parts), lambda: os.close(own)
 
 
-def _patient_write(fd: int, data: memoryview) -> int:
+def widen(fd: int, size: int) -> None:
+    """Give a pipe room for so many bytes, where the system lets it have it."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
+    except OSError:
+        # The user's share of pipe memory is used up; the usual size works too.
+        return
+
+
+def _patient_write(fd: int, parts: Sequence[Part]) -> int:
     """Write to a descriptor that may block, only as much as it is ready for."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     if not poll.poll(0):
         raise BlockingIOError
-    return os.write(fd, data[:PIPE_BUF])
+    return os.write(fd, b"".join(parts)[:PIPE_BUF])
 
 
 def same_file(one: int, other: int) -> bool:

@@ -31,6 +31,11 @@ class Prefix:
         if template is not None:
             self._check(template)
 
+    @property
+    def changes(self) -> bool:
+        """Whether it is another one from one moment to the next."""
+        return self._template is not None and "{time" in self._template
+
     def of(self, host: str, spawn: Spawn, stream: str) -> Callable[[], bytes]:
         """What gives the prefix for one stream of one child, at the time it is called."""
         is_relay = spawn.rank is None
@@ -44,7 +49,7 @@ class Prefix:
             "local_rank": "-" if is_relay else spawn.local_rank,
             "stream": stream,
         }
-        if "{time" in template:
+        if self.changes:
             return lambda: template.format(**known, time=now()).encode(errors="surrogateescape")
         fixed = template.format(**known, time="").encode(errors="surrogateescape")
         return lambda: fixed

@@ -12,6 +12,7 @@ It imports nothing that it does not need: its memory is part of an idle agent's.
 from __future__ import annotations
 
 import array
+import errno
 import marshal
 import os
 import resource
@@ -43,20 +44,20 @@ class Reaper:
     def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
         self._me = os.getpid()
-        # A descriptor for each child, which the agent's soft limit need not allow for.
-        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))
+        self._limits = _lift_limit()
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._slots: dict[int, int] = {}
         self._pidfds: dict[int, int] = {}
         self._epoll = select.epoll()
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        for number in TERMINATING:
-            # Whoever signals a whole group or service means the agent, which tells what to do.
-            signal.signal(number, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        # Whoever signals a whole group or service means the agent, which tells what to do.  A
+        # handler that does nothing, and not an ignored signal, which children would inherit.
+        for number in (*TERMINATING, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, _nothing)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self.cgroup = make_cgroup(f"joinproto-{self._me}")
+        # Children are born into it; to move each of them there would take milliseconds.
+        self.cgroup.enter()
 
     def run(self) -> None:
         """Serve until the agent is gone; then leave nothing behind."""
@@ -159,12 +160,10 @@ class Reaper:
             if os.getppid() != self._me:
                 # The helper ended between the fork and the line above.
                 os._exit(127)
-            self.cgroup.enter()
             for fd, target in zip((self._null, *output), (0, 1, 2), strict=True):
                 os.dup2(fd, target)
-            for number in (*TERMINATING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
-                signal.signal(number, signal.SIG_DFL)
-            resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
+            if self._limits is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
             if directory is not None:
                 what = directory
                 os.chdir(directory)
@@ -172,6 +171,9 @@ class Reaper:
             os.execvpe(argv[0], argv, environment)
         except OSError as error:
             os.write(tell, marshal.dumps((error.errno, what)))
+        except ValueError:
+            # The name of a variable is none.
+            os.write(tell, marshal.dumps((errno.EINVAL, what)))
         finally:
             os._exit(127)
 
@@ -221,7 +223,8 @@ class Reaper:
 
     def _end(self, until: float) -> list[int]:
         """End every descendant; returns the numbers of those that will not end."""
-        self.cgroup.kill()
+        if self.cgroup.leave():
+            self.cgroup.kill()
         return descendants.sweep(until, self._reaped_quietly)
 
     def _reaped_quietly(self, pid: int, status: int) -> None:
@@ -230,6 +233,25 @@ class Reaper:
         except OSError:
             # Nobody is left to be told.
             return
+
+
+def _nothing(number: int, frame: object) -> None:
+    """What a signal does that is not for the helper."""
+
+
+def _lift_limit() -> tuple[int, int] | None:
+    """Allow for a descriptor for each child, however low the agent's soft limit is.
+
+    Returns:
+        The limits that were, which are the children's; None: they still are.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):
+        # Not even what is in force may be set anew, with a hard limit above the system's.
+        return None
+    return soft, hard
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ nothing is lost), or, where that was chosen, whole lines are dropped and counted
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 
@@ -17,7 +16,7 @@ from joinproto.record import Record
 from joinproto.runtime.forward import Forwarder, Lines
 from joinproto.runtime.logs import LOG_BYTES, TOTAL_BYTES, Log, size_of_each
 from joinproto.runtime.loop import Loop
-from joinproto.runtime.output import Output, Sink
+from joinproto.runtime.output import Output, Part, Sink, widen
 from joinproto.runtime.prefix import STANDARD_PREFIX, Prefix
 
 HELD_BYTES = 8 * 1024 * 1024
@@ -80,13 +79,14 @@ class _Dropping:
         self.bytes = 0
         self.lines = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, *parts: Part) -> None:
         """Take whole lines, or count them."""
         if self._sink.held_bytes > STALLED_BYTES:
+            data = b"".join(parts)
             self.bytes += len(data)
             self.lines += data.count(b"\n")
         else:
-            self._sink.write(data)
+            self._sink.write(*parts)
 
     def told(self) -> tuple[int, int]:
         """Bytes and lines dropped since this was last asked."""
@@ -98,7 +98,7 @@ class _Dropping:
 class _Nowhere:
     """Takes lines that nobody asked for."""
 
-    def write(self, data: bytes) -> None:
+    def write(self, *parts: Part) -> None:
         """Take them."""
 
 
@@ -173,7 +173,7 @@ class Streams:
             ("out", "err"), pipes, (self._output.out, self._output.err), strict=True
         ):
             if self._count <= ROOMY_CHILDREN:
-                widen(fd)
+                widen(fd, PIPE_BYTES)
             self._read(spawn, child, name, fd, sink, done, errors if name == "err" else None)
 
     def _read(
@@ -201,6 +201,7 @@ class Streams:
 
         prefix = self._settings.prefix
         fresh = None if prefix is None else prefix.of(self._host, spawn, name)
+        changes = prefix is not None and prefix.changes
         forwarder = Forwarder(
             self._loop,
             fd,
@@ -209,7 +210,7 @@ class Streams:
             ended,
             self._took,
             tap=None if log is None and errors is None else tap,
-            fresh=fresh,
+            fresh=fresh if changes else None,
         )
         child.forwarders[forwarder] = sink
         if sink in self._paused:
@@ -248,9 +249,16 @@ class Streams:
         for sink in self._output.sinks:
             if sink.held_bytes > STALLED_BYTES and not self._lossy:
                 self._pause(sink)
+        if not self._crowded():
+            return
         forwarders = [forwarder for forwarder, _ in self._all()]
         while sum(forwarder.held_bytes for forwarder in forwarders) > UNENDED_BYTES:
             max(forwarders, key=lambda forwarder: forwarder.held_bytes).cut()
+
+    def _crowded(self) -> bool:
+        """Whether some line that has not ended is larger than its share of what may be held."""
+        share = UNENDED_BYTES // max(1, 2 * len(self._children))
+        return any(forwarder.held_bytes > share for forwarder, _ in self._all())
 
     def _pause(self, sink: Sink) -> None:
         if sink not in self._paused:
@@ -289,12 +297,3 @@ class Streams:
     def _all(self) -> Iterator[tuple[Forwarder, Sink]]:
         for child in list(self._children.values()):
             yield from child.forwarders.items()
-
-
-def widen(fd: int) -> None:
-    """Give a pipe more room, where the system lets it have it."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    except OSError:
-        # The user's share of pipe memory is used up; the usual size works too.
-        return
