@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
         )
         self.open = open_admission
         self.world = World(config, SALT, open=open_admission, relay=relay)
-        self.ended: list[Link] = []
+        self.disturbed: list[Link] = []
         self.lost: list[Link] = []
         # Left to chance alone, few worlds would form.
         for name, (devices, behaviour) in zip("abc", first, strict=False):
@@ -141,6 +141,8 @@ class Machine(RuleBasedStateMachine):
         link = data.draw(st.sampled_from(self.links()))
         end = link.left if near else link.right
         end.held, end.chunk = held, chunk
+        if held:
+            self.disturbed.append(link)
         self.world.settle()
 
     @precondition(lambda self: self.links())
@@ -148,7 +150,7 @@ class Machine(RuleBasedStateMachine):
     def a_link_ends(self, data: st.DataObject, how: str) -> None:
         link = data.draw(st.sampled_from(self.links()))
         getattr(link, how)()
-        self.ended.append(link)
+        self.disturbed.append(link)
         if how == "lose":
             self.lost.append(link)
         self.world.settle()
@@ -261,7 +263,7 @@ class Machine(RuleBasedStateMachine):
     def every_end_was_told_where_nothing_was_in_the_way(self) -> None:
         told = dict(self.world.controller.exits)
         for host in self.world.hosts:
-            if host.error is None and not any(link in self.ended for link in host.links):
+            if host.error is None and not any(link in self.disturbed for link in host.links):
                 assert told.keys() >= {rank for rank in host.processes if rank is not None}
 
     # -- helpers ------------------------------------------------------------------------------

@@ -8,26 +8,15 @@ carry the mark any more.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from json import dumps
 from pathlib import Path
 
-import pytest
-
-from interop.processes import Watched, clean_environment, ended, marked
-from joinproto.messages import Abort, Hello, WorldFormed
-from joinproto.runtime.cgroup import own_cgroup
+from joinproto.messages import Hello, WorldFormed
 from joinproto.testing.fakes import FakeController
-from joinproto.testing.script import Admit, Close, Drain, Expect, Say, Until
-from tests.support import gated
-from tests.support.processes import bystander, helper_of, survivors, wait_for_end, zombies
-from tests.support.roles import OURS, shell
+from joinproto.testing.script import Admit, Expect, Say, Until
 
 KILLED_WITHIN = 2.0
 """Seconds from a SIGKILL of the agent, or of its helper, until nothing of it is left."""

@@ -18,8 +18,8 @@ from joinproto.runtime.loop import READ, Loop
 from joinproto.runtime.output import Output, Sink, same_file
 from tests.support.tcp import run_until
 
-LINES = b"".join(b"line %06d\n" % number for number in range(40_000))
-"""Half a million bytes whose place shows; more than a pipe or a socket takes."""
+LINES = b"".join(b"line %06d\n" % number for number in range(150_000))
+"""Bytes whose place shows, more than a pipe or a socket takes."""
 
 
 class Reader:
