@@ -1,95 +1,166 @@
-"""Nothing survives an agent, however it ends, wherever it is, and whatever its ranks are like.
-
-Every process that an agent starts, and every one that those start, inherits a mark in its
-environment.  An agent is brought to some point of its life and ended by some means; then nobody may
-carry the mark any more.
-"""
+"""Nothing survives an agent, however it ends, wherever it is, and whatever its ranks are like."""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from joinproto.messages import Hello, WorldFormed
-from joinproto.testing.fakes import FakeController
-from joinproto.testing.script import Admit, Expect, Say, Until
+import pytest
+
+from interop.processes import Watched, clean_environment
+from joinproto.runtime.cgroup import make_cgroup
+from tests.support.life import RANKS, Life
+from tests.support.processes import bystander, children, state, survivors, zombies
+from tests.support.python import PATIENCE, wait_until
 
 KILLED_WITHIN = 2.0
 """Seconds from a SIGKILL of the agent, or of its helper, until nothing of it is left."""
 
 GRACE = 0.5
 SPARE = 2.0
-"""Seconds beyond the grace that an agent may take to end; it takes a few hundredths, but machines
-that run tests are busy."""
+"""Seconds beyond the grace that an agent may take to end.  It takes a few hundredths; machines that
+run tests are busy."""
 
-LONG_GRACE = 600.0
-"""Where the end must not have come by itself."""
+NO_GRACE = 600.0
+"""A grace that nothing can have waited for."""
 
-# -- ranks ------------------------------------------------------------------------------------
+STUBBORN = "ignoring SIGTERM"
+ALL_KINDS = tuple(RANKS)
 
-WAIT = "while :; do sleep 600 & wait $!; done"
-RANKS: dict[str, str] = {
-    "well-behaved": f"echo up $$; {WAIT}",
-    "ignoring SIGTERM": f"trap 'echo asked' TERM; echo up $$; {WAIT}",
-    "setsid": f"setsid sh -c 'echo up '$$'; exec sleep 600' & {WAIT}",
-    "double-forking": f"(setsid sh -c '(echo up '$$'; exec sleep 600) &' &); {WAIT}",
-    "pipe-holding": f"(trap '' TERM HUP; echo up $$; exec sleep 600) & {WAIT}",
-    "pipe-closing": (
-        f"(setsid sh -c 'trap \"\" TERM; exec sleep 600' >&- 2>&- &); "
-        f"echo up $$; exec >&- 2>&-; trap '' TERM; {WAIT}"
-    ),
+
+@dataclass(frozen=True)
+class Means:
+    """A way to end an agent.
+
+    Attributes:
+        act: does it.
+        code: with which the agent ends.
+        within: seconds, from then on, after which nothing may be left; None: nothing may be once
+            the agent has ended, which the grace bounds.
+        is_prompt: no grace is waited for when the agent is stopping already.
+    """
+
+    act: Callable[[Life], None]
+    code: int
+    within: float | None = None
+    is_prompt: bool = False
+
+
+def send(number: signal.Signals) -> Callable[[Life], None]:
+    return lambda life: life.agent.signal(number)
+
+
+MEANS = {
+    "normal end": Means(Life.end_ranks, 0),
+    "Abort": Means(Life.abort, 1),
+    "lost link": Means(Life.hang_up, 1),
+    "relay death": Means(Life.kill_relay, 1),
+    "SIGTERM": Means(send(signal.SIGTERM), 143, is_prompt=True),
+    "SIGINT": Means(send(signal.SIGINT), 130, is_prompt=True),
+    "SIGHUP": Means(send(signal.SIGHUP), 129, is_prompt=True),
+    "a fault of our own": Means(Life.fail, 1, is_prompt=True),
+    "SIGKILL": Means(send(signal.SIGKILL), -9, KILLED_WITHIN, is_prompt=True),
+    "SIGKILL of the helper": Means(Life.kill_helper, 1, KILLED_WITHIN, is_prompt=True),
 }
-"""What ranks do, by their sort; each says `up` and its number once it has done so, ends well by
-itself on SIGUSR1, and leaves what it has started behind."""
+STOPPED = 143
+"""The exit code of an agent that was stopping since a SIGTERM when something else came."""
 
-RELAY = f"trap 'exit 3' USR1; echo up $$; {WAIT}"
+KILLS_THE_AGENT = ("SIGKILL", "a fault of our own")
+
+POINTS = {
+    "before the world": ("normal end", "relay death"),
+    "between two spawns": ("normal end",),
+    "running": (),
+    "stopping": ("normal end",),
+}
+"""Points of its life, and the means that there are none of there."""
+
+MATRIX = [(point, means) for point, without in POINTS.items() for means in MEANS if means not in without]
 
 
-def script(kinds: tuple[str, ...]) -> str:
-    """A shell script that is of one of these sorts, by the place of the rank on its host."""
-    cases = "".join(f"{place}) {RANKS[kind]} ;;\n" for place, kind in enumerate(kinds))
-    return f"trap 'exit 0' USR1\ncase $FLODL_INTERNAL_LOCAL_RANK in\n{cases}esac"
+@pytest.fixture(autouse=True)
+def unrelated() -> Iterator[None]:
+    """Somebody else, whom no agent may touch."""
+    with bystander():
+        yield
 
 
-# -- an agent that is brought somewhere -------------------------------------------------------
+def end(
+    folder: Path, point: str, name: str, kinds: tuple[str, ...], *, control_group: bool = False
+) -> None:
+    """Bring an agent to some point, end it, and look for what is left."""
+    means = MEANS[name]
+    gate = len(kinds) // 2 + 1
+    stopping = point == "stopping"
+    life = Life(
+        folder,
+        kinds,
+        relay=name == "relay death",
+        gate=gate if point == "between two spawns" else None,
+        grace=NO_GRACE if stopping and means.is_prompt else GRACE,
+        control_group=control_group,
+    )
+    with life:
+        bring(life, point)
+        means.act(life)
+        if point == "between two spawns" and name not in KILLS_THE_AGENT:
+            life.open_gate()
+        if means.within is not None:
+            assert life.left(means.within) == [], "somebody survived"
+        code = STOPPED if stopping and name not in KILLS_THE_AGENT else means.code
+        assert life.agent.wait_exit(within=GRACE + SPARE) == code
+        assert life.left() == [], "somebody survived"
+        if point == "between two spawns":
+            # The last one that was asked for may have been started, or not.
+            assert len(life.spawned) <= gate - life.relay
 
 
-@dataclass
-class Life:
-    """An agent with its controller, and the ways to end it."""
+def bring(life: Life, point: str) -> None:
+    match point:
+        case "between two spawns":
+            life.reach_gate()
+        case "running":
+            life.run()
+        case "stopping":
+            life.stop()
 
-    folder: Path
-    kinds: tuple[str, ...]
-    relay: bool = False
-    gate: int | None = None
-    grace: float = GRACE
-    control_group: bool = False
-    formed: threading.Event = field(default_factory=threading.Event)
-    abort: threading.Event = field(default_factory=threading.Event)
-    hang_up: threading.Event = field(default_factory=threading.Event)
 
-    def __post_init__(self) -> None:
-        self.fifo = self.folder / "gate"
-        os.mkfifo(self.fifo)
-        self.stack = ExitStack()
-        relay_spec = "" if self.relay else None
-        world = WorldFormed(envelope_hex="", relay_spec_hex=relay_spec)
-        steps = [Expect(Hello), Admit(), Until(self.formed.is_set), Say(world)]
-        steps += [Until(lambda: self.abort.is_set() or self.hang_up.is_set()), Call_or_close(self)]
-        self.fake = FakeController(steps, wires=(2,), timeout=60.0)
+@pytest.mark.parametrize(("point", "means"), MATRIX)
+def test_nothing_is_left(tmp_path: Path, point: str, means: str) -> None:
+    end(tmp_path, point, means, ALL_KINDS)
 
-    @contextmanager
-    def started(self) -> Iterator[None]:
-        """The agent, as long as this lasts."""
-        settings = {"control_group": self.control_group, "fifo": str(self.fifo)}
-        if self.gate is not None:
-            settings["gate"] = self.gate
-        devices = ",".join(map(str, range(len(self.kinds))))
-        options = ["--controller", "", "--host", "a", "--devices", devices, "--wire", "2"]
-        options += ["--grace", str(self.grace), "--net-timeout-scale", "0.1"]
-        with self.fake:
-            pass
+
+@pytest.fixture(scope="session")
+def control_groups() -> None:
+    """Skips where an agent has to do without."""
+    made = make_cgroup(f"joinproto-test-{os.getpid()}")
+    if made.path is None:
+        pytest.skip("no control group of version 2 may be made here")
+    made.remove()
+
+
+@pytest.mark.usefixtures("control_groups")
+@pytest.mark.parametrize("means", ["normal end", "SIGTERM", "SIGKILL", "SIGKILL of the helper"])
+def test_nothing_is_left_in_a_control_group(tmp_path: Path, means: str) -> None:
+    end(tmp_path, "running", means, ALL_KINDS, control_group=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", RANKS)
+@pytest.mark.parametrize(("point", "means"), MATRIX)
+def test_nothing_is_left_of_any_sort(tmp_path: Path, point: str, means: str, kind: str) -> None:
+    end(tmp_path, point, means, (kind, STUBBORN, kind))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("control_groups")
+@pytest.mark.parametrize("kind", RANKS)
+@pytest.mark.parametrize(("point", "means"), MATRIX)
+def test_nothing_is_left_of_any_sort_in_a_control_group(
+    tmp_path: Path, point: str, means: str, kind: str
+) -> None:
+    end(tmp_path, point, means, (kind, STUBBORN, kind), control_group=True)

@@ -12,6 +12,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import TypeAlias
 
 ROUND = 0.05
@@ -47,12 +48,23 @@ def prctl(option: int, value: int) -> None:
     Raises:
         OSError: it failed.
     """
+    call, last_error = _prctl()
+    if call(option, value, 0, 0, 0) != 0:
+        code = last_error()
+        raise OSError(code, os.strerror(code))
+
+
+@cache
+def _prctl() -> tuple[Callable[..., int], Callable[[], int]]:
+    """The C function, and what tells why it failed.
+
+    Made once, before any child is: a forked process that made it anew would take milliseconds.
+    """
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    call = ctypes.CDLL(None, use_errno=True).prctl
+    call.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+    return call, ctypes.get_errno
 
 
 PARENT, SESSION, STARTED = 1, 3, 19

@@ -1,0 +1,251 @@
+"""An agent at some point of its life, with ranks of all sorts, and the ways to end it.
+
+All that an agent starts, and all that this starts in turn, inherits a mark in its environment, by
+which it is found wherever it has gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from interop.processes import Watched, clean_environment, variables
+from joinproto.messages import Abort, Hello, WorldFormed
+from joinproto.testing.fakes import FakeController
+from joinproto.testing.script import Admit, Drain, Expect, Say, Until
+from joinproto.testing.stage import Stage, Step, Waiting
+from tests.support import gated
+from tests.support.processes import children, helper_of, survivors
+from tests.support.python import wait_until
+from tests.support.roles import shell
+
+WAIT = "while :; do sleep 600 & wait $!; done"
+UP = "echo up $$"
+RANKS = {
+    "well-behaved": f"{UP}; {WAIT}",
+    "ignoring SIGTERM": f"trap 'echo asked' TERM; {UP}; {WAIT}",
+    "setsid": f"setsid sh -c 'echo up $0; exec sleep 600' $$ & {WAIT}",
+    "double-forking": f"(setsid sh -c '(echo up $0; exec sleep 600) &' $$ &); {WAIT}",
+    "pipe-holding": f"(trap '' TERM HUP; {UP}; exec sleep 600) & {WAIT}",
+    "pipe-closing": f"{UP}; exec >&- 2>&-; (setsid sh -c 'trap \"\" TERM; {WAIT}' &); {WAIT}",
+}
+"""What ranks do, by their sort.  Each says `up` and its number once it has done so, ends well by
+itself on SIGUSR1, and then leaves behind what it has started."""
+
+RELAY = f"trap '' TERM; {UP}; {WAIT}"
+RELAY_VARIABLE = "FLODL_INTERNAL_RELAY_JSON"
+
+
+class _Sent(Step):
+    """Wait until everything that was said is with the system."""
+
+    def play(self, stage: Stage) -> Waiting[None]:
+        connection = yield from stage.connection()
+        while connection.unsent:
+            yield
+
+
+class Life:
+    """A context manager: while it lasts, the agent and its controller run.
+
+    Args:
+        folder: an empty one.
+        kinds: what the ranks are like, one for each device.
+        relay: whether there is a relay too.
+        gate: behind how many children that were asked for the agent stops and says `gate`.
+        grace: the agent's, in seconds.
+        control_group: whether the helper may make one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kinds: tuple[str, ...],
+        *,
+        relay: bool = False,
+        gate: int | None = None,
+        grace: float = 0.5,
+        control_group: bool = False,
+    ) -> None:
+        self.kinds = kinds
+        self.relay = relay
+        self._folder = folder
+        self._gate = gate
+        self._grace = grace
+        self._control_group = control_group
+        self._formed, self._abort, self._aborted = (threading.Event() for _ in range(3))
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.fake = stack.enter_context(FakeController(self._script(), timeout=60.0))
+            self.agent = stack.enter_context(Watched(self._argv(), environment=clean_environment()))
+            # Whatever becomes of the script: what is of interest is what the agent leaves.
+            stack.callback(self.fake.close)
+            self.agent.wait_line("joined as rank")
+            self.helper = helper_of(self.agent.pid)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    # -- where it is --------------------------------------------------------------------------
+
+    def form(self) -> None:
+        """Have the world formed."""
+        self._formed.set()
+
+    def run(self) -> None:
+        """Have the world formed, and wait until every child is up."""
+        self.form()
+        self.agent.wait_for(lambda: len(self.leaders) == self._count or None, "children that run")
+
+    def stop(self) -> None:
+        """Have the agent in the midst of stopping its children."""
+        self.run()
+        self.agent.signal(signal.SIGTERM)
+        self.agent.wait_line("asked$")
+
+    def reach_gate(self) -> None:
+        """Have the agent between two children."""
+        self.form()
+        self.agent.wait_line("^gate$")
+
+    def open_gate(self) -> None:
+        """Let the agent go on, which still runs."""
+        fds: list[int] = []
+
+        def opened() -> bool:
+            try:
+                fds.append(os.open(self._fifo, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                return False
+            return True
+
+        wait_until(opened, "the agent waits at its gate")
+        os.close(fds[0])
+
+    @property
+    def leaders(self) -> dict[str, int]:
+        """The numbers of the children that are up, by the prefix of their lines."""
+        found = {}
+        for line in self.agent.lines("stdout"):
+            prefix, _, said = line.partition("] ")
+            if said.startswith("up "):
+                found[prefix] = int(said.split()[1])
+        return found
+
+    @property
+    def spawned(self) -> list[int]:
+        """The ranks that were started, in this order, as far as the agent told of it."""
+        lines = [line for line in self.agent.lines("stderr") if line.startswith('{"event":')]
+        events = [json.loads(line) for line in lines]
+        spawned = [each for each in events if each["event"] == "spawned"]
+        return [each["rank"] for each in spawned if each["rank"] is not None]
+
+    # -- what ends it -------------------------------------------------------------------------
+
+    def end_ranks(self) -> None:
+        """Have every rank end by itself, and well."""
+        for pid in self.leaders.values():
+            os.kill(pid, signal.SIGUSR1)
+
+    def abort(self) -> None:
+        """Have the controller abort the run; returns when it has said so."""
+        self._abort.set()
+        assert self._aborted.wait(10.0), "the fake controller did not get to it"
+
+    def hang_up(self) -> None:
+        """Have the controller close the connection; returns when it is closed."""
+        self.fake.close()
+
+    def kill_relay(self) -> None:
+        """End the relay."""
+        (relay,) = [pid for pid in children(self.helper) if RELAY_VARIABLE in variables(pid)]
+        os.kill(relay, signal.SIGKILL)
+
+    def fail(self) -> None:
+        """Have the agent meet an exception that it knows nothing of."""
+        self.agent.signal(signal.SIGUSR2)
+
+    def kill_helper(self) -> None:
+        """End the process between the agent and its children."""
+        os.kill(self.helper, signal.SIGKILL)
+
+    # -- what is left of it -------------------------------------------------------------------
+
+    def left(self, within: float = 0.0) -> list[int]:
+        """Who is still there of the agent, its helper and all that they started."""
+        until = time.monotonic() + within
+        return survivors(self.agent.mark, self.agent.pid, self.helper, until=until)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    @property
+    def _count(self) -> int:
+        return len(self.kinds) + self.relay
+
+    @property
+    def _fifo(self) -> Path:
+        return self._folder / "gate"
+
+    def _script(self) -> list[Step]:
+        class Tell(Step):
+            """Tell the test that the Abort is out."""
+
+            def play(step, stage: Stage) -> Waiting[None]:  # noqa: N805
+                self._aborted.set()
+                yield from ()
+
+        world = WorldFormed(envelope_hex="", relay_spec_hex="" if self.relay else None)
+        return [
+            Expect(Hello),
+            Admit(),
+            Until(self._formed.is_set),
+            Say(world),
+            Until(self._abort.is_set),
+            Say(Abort(reason="enough")),
+            _Sent(),
+            Tell(),
+            Drain(),
+        ]
+
+    def _argv(self) -> list[str]:
+        settings: dict[str, object] = {"control_group": self._control_group}
+        if self._gate is not None:
+            os.mkfifo(self._fifo)
+            settings |= {"gate": self._gate, "fifo": str(self._fifo)}
+        devices = ",".join(map(str, range(len(self.kinds))))
+        # By path, so that what runs is this checkout, whatever the folder is.
+        python = [sys.executable, "-W", "error", "-P", gated.__file__, json.dumps(settings)]
+        where = ["--controller", self.fake.address, "--host", "a", "--devices", devices]
+        how = ["--wire", "2", "--grace", str(self._grace), "--net-timeout-scale", "0.1"]
+        relay = ["--relay-command", f"sh -c {_quoted(RELAY)}"] if self.relay else []
+        ranks = shell(_script_of(self.kinds))
+        return [*python, "agent", *where, *how, *relay, "--events", "json", "--", *ranks]
+
+
+def _quoted(text: str) -> str:
+    from shlex import quote
+
+    return quote(text)
+
+
+def _script_of(kinds: tuple[str, ...]) -> str:
+    """A shell script that is of one of these sorts, by the place of the rank on its host."""
+    cases = "".join(f"{place}) {RANKS[kind]} ;;\n" for place, kind in enumerate(kinds))
+    return f"trap 'exit 0' USR1\ncase $FLODL_INTERNAL_LOCAL_RANK in\n{cases}esac"
