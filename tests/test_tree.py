@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 
 WHOLE = {
+    "test_docs.py": "of README.md and docs",
     "test_field.py": "of failures seen in the field, on the machines",
     "test_field_processes.py": "of failures seen in the field, with whole processes",
     "test_guards.py": "of tests/guards.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from joinproto.cli import main
+from joinproto.errors import Stopped
 from joinproto.keys import Salt
 from joinproto.messages import Abort, Accept, Hello, Reject, WorldFormed
-from joinproto.runtime import gpus
+from joinproto.runtime import gpus, persist
 from joinproto.runtime.inventory import Inventory
 from joinproto.runtime.spec import AgentSpec
 from joinproto.testing.fakes import FakeController
-from joinproto.testing.script import Admit, Close, Expect, Say, WaitEnd
+from joinproto.testing.script import Admit, Close, Expect, ExpectExits, Say, WaitEnd
 from joinproto.testing.stage import Step
 from tests.support.roles import NoGpus, agent
 
@@ -509,6 +511,31 @@ def test_a_signal_ends_it_while_gpus_are_looked_for(
     assert closed == [True]
 
 
+def test_programs_are_told_how_it_is(tmp_path: Path) -> None:
+    status = tmp_path / "status.json"
+    read, write = os.pipe()
+    reports = ("--events", "json", "--events-fd", str(write), "--status-file", str(status))
+    with FakeController.admitting(ranks=(6,), codes={6: 3}) as fake:
+        assert run(*to(fake, *reports), command=("sh", "-c", "exit 3")) == 0
+    os.close(write)
+    with open(read) as lines:
+        events = [json.loads(line) for line in lines]
+    states = [event["state"] for event in events if event["event"] == "state"]
+    # States that last no longer than a read are not told.
+    usual = ["Dialing", "Hello", "AwaitAccept", "AwaitFormed", "Supervising", "Done"]
+    assert states == [state for state in usual if state in states]
+    assert {"Dialing", "Supervising", "Done"} <= set(states)
+    told = json.loads(status.read_text())
+    assert (told["host"], told["state"], told["restarts"]) == ("a", "Done", 0)
+
+
+def test_events_need_somewhere_to_go(capfd: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run("--controller", "c:1", "--devices", "0", "--events", "json", "--events-fd", "999") == 2
+    )
+    assert complaint(capfd).endswith("--events-fd 999: Bad file descriptor")
+
+
 # -- again and again --------------------------------------------------------------------------
 
 
@@ -526,6 +553,26 @@ def test_an_agent_that_persists_dials_again_after_a_run_too() -> None:
         process.wait_line("the run is over; dialing again in 5 s$")
         process.signal(signal.SIGINT)
         assert process.wait_exit() == 130
+
+
+def test_every_stint_of_an_agent_that_persists_is_a_whole_agent(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status = tmp_path / "status.json"
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise Stopped("SIGTERM", 15)
+
+    monkeypatch.setattr(persist, "pause", pause)
+    world = [Expect(Hello), Admit(), Say(WORLD), ExpectExits(), WaitEnd()]
+    with FakeController([*world, *world]) as fake:
+        assert run(*to(fake, "--persist", "--status-file", str(status))) == 143
+    assert pauses == [5, 10]
+    assert json.loads(status.read_text())["restarts"] == 1
+    assert capfd.readouterr().err.count("finished cleanly") == 2
 
 
 def test_an_agent_that_persists_ends_where_no_restart_helps() -> None:

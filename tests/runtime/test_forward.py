@@ -121,6 +121,26 @@ def test_a_piece_is_no_longer_than_it_may_be(
     assert feed(liner, *pieces) + liner.finish() == lines(*expected)
 
 
+LENGTHS = {
+    "short": [10] * 5000,
+    "long": [2000] * 100,
+    "very long": [70_000] * 5,
+    "long, then short": [5000] * 5 + [0] * 3000,
+    "short, then long": [0] * 3000 + [5000] * 50,
+    "one short among long ones": [3000] * 10 + [1] + [3000] * 10,
+    "one long among short ones": [1] * 1000 + [100_000] + [1] * 1000,
+}
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
+@pytest.mark.parametrize("chunk", [999, 16 * 1024, CHUNK])
+def test_lines_of_every_length_are_alike(lengths: list[int], chunk: int) -> None:
+    contents = [bytes([33 + n % 90]) * length for n, length in enumerate(lengths)]
+    text = b"".join(content + b"\n" for content in contents)
+    pieces = (text[at : at + chunk] for at in range(0, len(text), chunk))
+    assert feed(Liner(P), *pieces) == lines(*contents)
+
+
 # -- progress bars ----------------------------------------------------------------------------
 
 
@@ -225,7 +245,7 @@ def test_two_thousand_updates() -> None:
 # -- lines, by property -----------------------------------------------------------------------
 
 texts = st.lists(
-    st.sampled_from([b"\n", b"\r", b"\r\n", b"a", b"bc", b"\xff", b"12345678", P]), max_size=40
+    st.sampled_from([b"\n", b"\r", b"\r\n", b"a", b"bc", b"\xff", b"12345678", P]), max_size=25
 ).map(b"".join)
 """Bytes in which much happens: ends of lines, and lines about as long as a piece."""
 

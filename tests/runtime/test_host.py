@@ -30,7 +30,7 @@ from joinproto.errors import (
 from joinproto.grammar import WIRES
 from joinproto.machines.agent import Plan
 from joinproto.messages import Abort, Hello, RankExited, WorldFormed
-from joinproto.runtime import descendants, streams
+from joinproto.runtime import descendants, output, streams
 from joinproto.runtime import host as module
 from joinproto.runtime.host import HostRunner, require_descriptors
 from joinproto.runtime.job import Job
@@ -207,6 +207,15 @@ def test_a_failed_rank_is_not_the_agents_failure(tmp_path: Path) -> None:
         "joinproto agent: rank 1 (device 1) exited with 7",
         "joinproto agent: rank 2 (device 2) exited with 14",
     ]
+
+
+def test_how_a_failed_rank_ended_is_told_in_full(tmp_path: Path) -> None:
+    with FakeController.admitting(codes={0: -9}) as fake:
+        error, host = run(tmp_path, fake, "echo why >&2; kill -9 $$")
+    assert error is None
+    told, last = host.said.splitlines()[-2:]
+    assert "rank 0 (device 0) was killed by SIGKILL after " in told
+    assert last == "joinproto agent:   | why"
 
 
 def test_the_relay_is_started_first(tmp_path: Path) -> None:
@@ -620,6 +629,12 @@ class Pipe:
         os.close(self.read_end)
 
 
+@pytest.fixture
+def narrow_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pipes to readers hold little, so that a reader stalls soon."""
+    monkeypatch.setattr(output, "PIPE_BYTES", 1 << 16)
+
+
 class PipedHost(Host):
     """A host whose standard output is a pipe."""
 
@@ -670,16 +685,33 @@ def test_a_reader_that_stalls_makes_ranks_wait_and_loses_nothing(
         assert numbers == list(range(1_000_000, 1_000_000 + lines)), rank
 
 
+@pytest.mark.usefixtures("narrow_pipes")
 def test_a_reader_that_never_reads_hangs_nobody(tmp_path: Path) -> None:
     pipe = Pipe()
     with FakeController.admitting(codes={0: 0}) as fake:
-        script = "head -c 4000000 /dev/zero"
+        script = "head -c 600000 /dev/zero"
         host = PipedHost(pipe, tmp_path, (fake.host, fake.port), script, scale=0.1)
         assert host.run() is None
-        assert host.output.held_bytes > 0
+        # All that the rank wrote was read, and most of it is still here.
+        assert host.output.held_bytes > 1 << 18
     pipe.close()
 
 
+@pytest.mark.usefixtures("narrow_pipes")
+def test_a_reader_that_never_reads_keeps_no_rank_alive(tmp_path: Path) -> None:
+    pipe = Pipe()
+    hosts: list[Host] = []
+    stalled = Until(lambda: hosts and hosts[0].output.held_bytes > streams.STALLED_BYTES)
+    end = [stalled, Say(Abort(reason="enough")), ExpectExits({0: -15}), WaitEnd()]
+    with FakeController(admit(*end)) as fake:
+        command = "head -c 9000000 /dev/zero | tr '\\0' '\\n'"
+        hosts.append(PipedHost(pipe, tmp_path, (fake.host, fake.port), command, scale=0.1))
+        error = hosts[0].run()
+    pipe.close()
+    assert aborted(error)
+
+
+@pytest.mark.usefixtures("narrow_pipes")
 def test_a_reader_that_is_slow_gets_all_of_it(tmp_path: Path) -> None:
     """The ranks have ended long before their output has been taken."""
     pipe = Pipe()
@@ -692,7 +724,7 @@ def test_a_reader_that_is_slow_gets_all_of_it(tmp_path: Path) -> None:
 
     script = admit(ExpectExits({0: 0}), WaitEnd(), Call(ended.set))
     with FakeController(script) as fake:
-        command = "head -c 4000000 /dev/zero"
+        command = "head -c 600000 /dev/zero"
         host = PipedHost(pipe, tmp_path, (fake.host, fake.port), command, scale=0.1)
         reader = threading.Thread(target=read)
         reader.start()
@@ -700,4 +732,4 @@ def test_a_reader_that_is_slow_gets_all_of_it(tmp_path: Path) -> None:
         reader.join()
     pipe.close()
     assert error is None
-    assert got[0].count(b"\0") == 4_000_000
+    assert got[0].count(b"\0") == 600_000

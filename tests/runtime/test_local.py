@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -326,16 +326,19 @@ def test_too_few_descriptors(started: list[processes.Child]) -> None:
 
 # -- output -----------------------------------------------------------------------------------
 
+COUNT = 10_000
+"""So many lines, two megabytes of them, do not fit in the pipes on their way."""
+
 MUCH = """
 import sys
-for number in range(20_000):
-    print(f"line {{number:06}}", file=sys.{0})
+for number in range(10_000):
+    print(f"{{number:0200}}", file=sys.{0})
 print("end", end="", file=sys.{0})
 """
 
 
 def much(prefix: bytes = P) -> bytes:
-    numbered = (b"line %06d" % number for number in range(20_000))
+    numbered = (b"%0200d" % number for number in range(COUNT))
     return b"".join(prefix + line + b"\n" for line in (*numbered, b"end"))
 
 
@@ -346,58 +349,74 @@ def test_a_reader_that_stalls_loses_nothing(stream: str) -> None:
         (child,) = start_all("h", (rank(),), python(MUCH.format(stream)))
         got = reader.lines(1)
         assert not child.forwarder.join(0)
-        got += reader.lines(20_001 - got.count(b"\n"))
+        got += reader.lines(COUNT + 1 - got.count(b"\n"))
         assert got == much()
         assert finish((child,)) == [0]
 
 
-def test_its_output_has_not_ended_before_a_reader_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def output(monkeypatch: pytest.MonkeyPatch) -> list[Output]:
+    """The outputs that are made."""
+    made: list[Output] = []
+
+    class Noted(Output):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(local, "Output", Noted)
+    return made
+
+
+def await_file(path: Path) -> str:
+    """A line of a shell script that waits for this file."""
+    return f"until [ -e '{path}' ]; do sleep 0.01; done"
+
+
+def test_its_output_has_not_ended_before_a_reader_has_it(
+    output: list[Output], tmp_path: Path
+) -> None:
     """A caller who joins the forwarder and then exits must not cut off the last line."""
+    go_on = tmp_path / "go on"
     with both() as (out, _):
+        (child,) = start_all("h", (rank(),), shell(f"{await_file(go_on)}; printf done"))
         filling = fill(1)
-        (child,) = start_all("h", (rank(),), shell("printf done"))
+        go_on.touch()
         assert child.wait(PATIENCE) == 0
-        assert not child.forwarder.join(0.05)
+        wait_until(lambda: output[0].held_bytes > 0, "the reader stalls")
+        assert not child.forwarder.join(0.01)
         assert out.lines(1) == b"." * filling + P + b"done\n"
         assert finish((child,)) == [0]
 
 
-class Noted(Output):
-    """An output that is known to the test."""
-
-    made: ClassVar[list[Output]] = []
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.made.append(self)
-
-
 def test_one_reader_catches_up_and_the_other_stalls(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    output: list[Output], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The children are not read on, or what is kept for the other would have no bound."""
-    monkeypatch.setattr(local, "Output", Noted)
     monkeypatch.setattr(forward, "CARRIAGE_RETURN_AGE", 0.01)
-    go_on = tmp_path / "go on"
+    first, second = tmp_path / "first", tmp_path / "second"
     script = f"""
+        {await_file(first)}
         printf '50%%\\r' >&2
-        until [ -e '{go_on}' ]; do sleep 0.01; done
+        {await_file(second)}
         while echo more; do :; done
     """
     with both() as (out, err):
+        (child,) = start_all("h", (rank(),), shell(script))
         fill(1)
         filling = fill(2)
-        (child,) = start_all("h", (rank(),), shell(script))
-        output = Noted.made.pop()
-        wait_until(lambda: output.err.held_bytes > 0, "one reader stalls")
-        go_on.touch()
-        wait_until(lambda: output.out.held_bytes > 0, "the other stalls too")
-        held = output.out.held_bytes
+        first.touch()
+        wait_until(lambda: output[0].err.held_bytes > 0, "one reader stalls")
+        second.touch()
+        wait_until(lambda: output[0].out.held_bytes > 0, "the other stalls too")
+        held = output[0].out.held_bytes
         assert err.lines(1) == b"." * filling + P + b"50%\r\n"
-        wait_until(lambda: not output.err.held_bytes, "the reader has caught up")
-        assert output.out.held_bytes == held
-        # Once that one reads on, so do we.
-        out.lines(100_000)
+        wait_until(lambda: not output[0].err.held_bytes, "the one has caught up")
+        # Time for what must not happen; the child waits for the other reader.
+        assert child.wait(0.05) is None
+        assert output[0].out.held_bytes == held
+        # Once the other reads on, so do we.
+        out.lines(10_000)
         child.kill()
         assert child.wait(PATIENCE) == -9
         out.until(child.forwarder)

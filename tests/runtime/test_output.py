@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import pty
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -244,6 +245,22 @@ def test_no_room(loop: Loop) -> None:
         sink.write(b"x\n")
         sink.write(b"y\n")
         assert sink.held_bytes == 0
+
+
+def test_room_for_a_part(loop: Loop, tmp_path: Path) -> None:
+    """A file is not waited for, even if it has taken the half of what it was given."""
+    path = tmp_path / "log"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with path.open("wb", 0) as file, closing(Sink(loop, file.fileno(), never)) as sink:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        try:
+            sink.write(b"one\n")
+            sink.write(b"two and three\n")
+            sink.write(b"four\n")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert sink.held_bytes == 0
+    assert path.read_bytes() == b"one\ntwo an"
 
 
 def test_nowhere(loop: Loop) -> None:

@@ -413,8 +413,8 @@ def test_close_sends_the_rest_first_and_tells_nothing(end: End) -> None:
 def test_a_close_cannot_be_made_half_a_close(end: End) -> None:
     sent = end.fill()
     end.stream.close()
-    end.stream.end_sending()
     end.stream.close()
+    end.stream.end_sending()
     assert end.receive(len(sent) + 1) == sent
     assert end.ours.fileno() == -1
 

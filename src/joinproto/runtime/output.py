@@ -86,10 +86,7 @@ class Sink:
         except BlockingIOError:
             return 0
         except OSError:
-            # The reader is gone for good; its ranks are not to suffer for it.
-            self.gone = True
-            self._held.clear()
-            self.held_bytes = 0
+            self._lose()
             return 0
         self.written_bytes += count
         return count
@@ -119,8 +116,19 @@ class Sink:
 
     def _wait(self) -> None:
         if not self._waiting:
-            self._waiting = True
-            self._loop.watch(self._own, WRITE, self._ready)
+            try:
+                self._loop.watch(self._own, WRITE, self._ready)
+            except PermissionError:
+                # A file, which cannot be waited for: it has taken a part and has no room for more.
+                self._lose()
+            else:
+                self._waiting = True
+
+    def _lose(self) -> None:
+        """The reader is gone for good; its ranks are not to suffer for it."""
+        self.gone = True
+        self._held.clear()
+        self.held_bytes = 0
 
     def _ready(self, _: int) -> None:
         self._push()
