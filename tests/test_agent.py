@@ -43,6 +43,7 @@ from joinproto.keys import Salt
 from joinproto.messages import Abort, Hello, Reject, WorldFormed
 from joinproto.runtime import gpus, persist
 from joinproto.runtime.inventory import State, no_answer
+from joinproto.runtime.notify import Notifier
 from joinproto.runtime.spec import AgentSpec
 from joinproto.testing.fakes import FakeController
 from joinproto.testing.script import (
@@ -255,7 +256,12 @@ class Stints:
         self.ends = list(ends)
         self.pauses: list[float] = []
         self.told: list[str] = []
-        monkeypatch.setattr(persist, "pause", self.pauses.append)
+        self.notifier = Notifier({})
+        monkeypatch.setattr(persist, "pause", self._pause)
+
+    def _pause(self, seconds: float, notifier: Notifier) -> None:
+        assert notifier is self.notifier
+        self.pauses.append(seconds)
 
     def __call__(self, number: int) -> None:
         assert number == len(self.pauses)
@@ -265,7 +271,7 @@ class Stints:
 
     def run(self) -> JoinprotoError:
         with pytest.raises(JoinprotoError) as caught:
-            run_persistently(self, lambda _, text: self.told.append(text))
+            run_persistently(self, lambda _, text: self.told.append(text), self.notifier)
         assert self.ends == []
         return caught.value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -31,6 +32,7 @@ def test_run_it_exits_with_the_commands_code(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["joinproto", *arguments])
+    monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as caught:
         runpy.run_module("joinproto", run_name="__main__")
     assert caught.value.code == code

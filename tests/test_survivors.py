@@ -79,7 +79,9 @@ POINTS = {
 }
 """Points of its life, and the means that there are none of there."""
 
-MATRIX = [(point, means) for point, without in POINTS.items() for means in MEANS if means not in without]
+MATRIX = [
+    (point, means) for point, without in POINTS.items() for means in MEANS if means not in without
+]
 
 
 @pytest.fixture(autouse=True)
@@ -164,3 +166,65 @@ def test_nothing_is_left_of_any_sort_in_a_control_group(
     tmp_path: Path, point: str, means: str, kind: str
 ) -> None:
     end(tmp_path, point, means, (kind, STUBBORN, kind), control_group=True)
+
+
+# -- who else there is ------------------------------------------------------------------------
+
+
+def test_a_kill_of_the_agents_whole_group_leaves_nothing(tmp_path: Path) -> None:
+    with Life(tmp_path, ALL_KINDS) as life:
+        life.run()
+        os.killpg(life.agent.pid, signal.SIGKILL)
+        assert life.left(KILLED_WITHIN) == []
+
+
+def test_children_die_when_all_of_ours_are_killed_at_once(tmp_path: Path) -> None:
+    """What is below them is nobody's then, which docs/supervision.md says."""
+    with Life(tmp_path, ALL_KINDS, relay=True) as life:
+        life.run()
+        direct = set(life.leaders.values()) & set(children(life.helper))
+        assert len(direct) >= len(ALL_KINDS)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            os.kill(life.helper, number)
+            life.agent.signal(number)
+        until = time.monotonic() + KILLED_WITHIN
+        assert life.agent.wait_exit() == -signal.SIGKILL
+        for pid in direct:
+            wait_for_end(pid, until)
+        assert {pid: state(pid) for pid in direct if state(pid) not in ("", "Z", "X")} == {}
+
+
+def test_orphans_are_reaped_while_the_ranks_run(tmp_path: Path) -> None:
+    with Life(tmp_path, ("double-forking",) * 3) as life:
+        life.run()
+        orphans = [pid for pid in children(life.helper) if pid not in life.leaders.values()]
+        assert orphans
+        for pid in orphans:
+            os.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + PATIENCE
+        for pid in orphans:
+            wait_for_end(pid, until)
+        wait_until(lambda: zombies(life.helper) == [], "the helper has reaped them")
+        assert zombies(life.agent.pid) == []
+
+
+BESIDE = "sleep 600 & echo beside $!"
+
+
+@pytest.mark.parametrize("how", ["beside it", "its own"])
+@pytest.mark.parametrize("means", ["SIGTERM", "SIGKILL of the helper"])
+def test_what_was_there_before_the_agent_stays(tmp_path: Path, how: str, means: str) -> None:
+    """In its session and its group, or even its child: `monitor & exec joinproto agent …`."""
+    run = 'exec "$@"' if how == "its own" else '"$@"; echo over; wait'
+    with Life(tmp_path, ALL_KINDS, wrapper=shell(f"{BESIDE}; {run}")) as life:
+        beside = int(life.agent.wait_line(r"^beside (\d+)$")[1])
+        life.run()
+        MEANS[means].act(life)
+        if how == "its own":
+            assert ended(life.pid)
+        else:
+            life.agent.wait_line("^over$")
+        left = life.left()
+        assert beside in left
+        assert state(beside) == "S"
+        assert set(left) <= {beside, life.agent.pid}

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from joinproto.effects import Severity, Spawn
-from joinproto.errors import ConfigError, JoinprotoError, Rejected, Stopped
+from joinproto.errors import ConfigError, JoinprotoError, Rejected
 from joinproto.grammar import WIRES
 from joinproto.keys import Salt
 from joinproto.limits import GPU_PROBE, GRACE, SIGNATURE_BYTES
@@ -29,12 +29,14 @@ from joinproto.runtime.job import Job
 from joinproto.runtime.joiner import Joiner
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.output import Output
+from joinproto.runtime.reports import Reports, observing
 from joinproto.runtime.scale import timeout_scale
 from joinproto.runtime.spec import AgentSpec
 
 if TYPE_CHECKING:
     from joinproto.runtime.gpus import Detection
     from joinproto.runtime.local import LocalChild
+    from joinproto.runtime.notify import Notifier
     from joinproto.runtime.observe import Observer
     from joinproto.runtime.streams import OutputSettings
     from joinproto.runtime.torch import TorchSettings
@@ -170,16 +172,26 @@ def run_agent(
     if not command:
         raise ConfigError("there is no command to run; name one behind --", fault="command")
     loop = Loop()
-    lines = Output(loop, out=1, err=2, resumed=lambda: runner.resume())
+    runner: HostRunner | None = None
+
+    def resumed() -> None:
+        if runner is not None:
+            runner.resume()
+
     with ExitStack() as stack:
         stack.callback(loop.close)
+        mute = reports is not None and reports.mute
+        lines = Output(loop, out=1, err=2, resumed=resumed, mute=mute)
         stack.callback(lines.close)
-        scale = environment_scale(_teller(lines)) if scale is None else scale
-        devices = find_devices(spec, scale=scale, say=_teller(lines), detection=detection)
+        observer = None
+        if reports is not None:
+            observer = stack.enter_context(observing(reports, spec, loop, lines))
+        say = _teller(lines, observer)
+        scale = environment_scale(say) if scale is None else scale
+        devices = find_devices(spec, scale=scale, say=say, detection=detection)
         plan = plan_for(
             spec, devices, wires=wires, nccl_version=nccl_version, grace=grace, scale=scale
         )
-        observer = None if reports is None else _observer(reports, spec, loop, stack)
         runner = HostRunner(
             loop,
             plan,
@@ -189,58 +201,18 @@ def run_agent(
             observer=observer,
             verbose=verbose,
         )
-        lines.say(_opening(spec, devices))
+        say(Severity.INFO, _opening(spec, devices))
         error = runner.run()
-        if observer is not None:
-            code = 0 if error is None else error.exit_code
-            observer.finished(code, None if error is None else str(error))
-    if error is not None:
-        raise error
+        if error is not None:
+            raise error
 
 
-class Reports(Record):
-    """Who else is told how an agent is.
-
-    Attributes:
-        events_fd: descriptor that events are written to, as JSON, one a line; None: no events.
-        status_file: file that is kept up to date; None: none.
-        restarts: stints before this one.
-    """
-
-    events_fd: int | None = None
-    status_file: str | None = None
-    restarts: int = 0
-
-
-def _observer(reports: Reports, spec: AgentSpec, loop: Loop, stack: ExitStack) -> Observer:
-    from joinproto.runtime.notify import Notifier
-    from joinproto.runtime.observe import Observer
-    from joinproto.runtime.output import Sink
-
-    write = None
-    if reports.events_fd is not None:
-        try:
-            sink = Sink(loop, reports.events_fd, resumed=lambda: None)
-        except OSError as error:
-            raise ConfigError(f"--events-fd {reports.events_fd}: {error.strerror}") from None
-        stack.callback(sink.close)
-        write = sink.write
-    notifier = Notifier(os.environ)
-    stack.callback(notifier.close)
-    return Observer(
-        host=spec.host,
-        controller=format_address(spec.controller_host, spec.controller_port),
-        restarts=reports.restarts,
-        write_event=write,
-        status_file=reports.status_file,
-        notifier=notifier,
-    )
-
-
-def _teller(output: Output) -> Say:
+def _teller(output: Output, observer: Observer | None) -> Say:
     def say(severity: Severity, text: str) -> None:
         if severity > Severity.DEBUG:
             output.say(text)
+            if observer is not None:
+                observer.told(severity, text)
 
     return say
 
@@ -286,18 +258,21 @@ def _job(
     )
 
 
-def run_persistently(stint: Callable[[int], None], say: Say = _silent) -> None:
+def run_persistently(
+    stint: Callable[[int], None], say: Say = _silent, notifier: Notifier | None = None
+) -> None:
     """Run stints of an agent until one ends in a way that no restart cures.
 
     Args:
         stint: one whole agent, such as a call of `run_agent`; told how many came before it.
         say: takes what ended each stint, and when the next one begins.
+        notifier: the service manager, told the same and given signs of life between stints.
 
     Raises:
         JoinprotoError: what ended the last stint: a setting that is wrong, or a signal.
     """
     # Late: only agents that persist need it.
-    from joinproto.runtime.persist import Backoff, pause
+    from joinproto.runtime.persist import Backoff, goes_on, pause
 
     backoff = Backoff()
     for number in count():
@@ -306,16 +281,17 @@ def run_persistently(stint: Callable[[int], None], say: Say = _silent) -> None:
         how = "the run is over"
         try:
             stint(number)
-        except Stopped:
-            raise
         except JoinprotoError as error:
-            rejected = isinstance(error, Rejected)
-            if error.exit_code == ConfigError.exit_code:
+            if not goes_on(error):
                 raise
+            rejected = isinstance(error, Rejected)
             how = str(error)
         seconds = backoff.after(time.monotonic() - began, rejected=rejected)
-        say(Severity.WARNING, f"{how}; dialing again in {seconds:g} s")
-        pause(seconds)
+        text = f"{how}; dialing again in {seconds:g} s"
+        say(Severity.WARNING, text)
+        if notifier is not None:
+            notifier.send(f"STATUS={text}")
+        pause(seconds, notifier)
 
 
 # -- joining alone ----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from joinproto.testing.fakes import FakeController
 from joinproto.testing.script import Admit, Close, Expect, ExpectExits, Say, WaitEnd
 from joinproto.testing.stage import Step
 from tests.support.roles import NoGpus, agent
+from tests.support.signals import unheeded
 
 DIGITS = "00112233445566778899aabbccddeeff"
 SALT = Salt.from_hex(DIGITS)
@@ -46,6 +47,12 @@ WORLD = WorldFormed(envelope_hex=b'{"controller":{}}'.hex())
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "Detection", NoGpus)
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    with unheeded():
+        yield
 
 
 def run(*options: str, command: tuple[str, ...] = ("true",)) -> int:
@@ -107,6 +114,14 @@ def test_checking_prints_what_the_spec_comes_to(
         "environment": "(nothing added)",
         "command": "sh -c 'echo '\"'\"'a b'\"'\"''",
         "relay command": "sh -c 'echo '\"'\"'a b'\"'\"''",
+        "prefix": "'[{host}:{device}:r{rank}] '",
+        "only ranks": "(all)",
+        "stalled output": "block",
+        "log directory": "(none)",
+        "torch": "(none)",
+        "events": "(none)",
+        "status file": "(none)",
+        "service manager": "(none)",
     }
 
 
@@ -129,6 +144,23 @@ OPTIONS = {
     ("--relay-command", "sh 'x y'"): {"relay command": "sh 'x y'"},
     ("--nccl-version", "2.27.3"): {},
     ("--persist",): {},
+    ("--prefix", "{rank:>3}| "): {"prefix": "'{rank:>3}| '"},
+    ("--prefix", ""): {"prefix": "''"},
+    ("--no-prefix",): {"prefix": "(none)"},
+    ("--only-ranks", "0,3-5"): {"only ranks": "0,3-5"},
+    ("--on-stalled-output", "drop"): {"stalled output": "drop"},
+    ("--log-dir", "."): {"log directory": ".", "log size, total": "64 MiB, 1024 MiB"},
+    ("--log-dir", ".", "--log-size", "0.5", "--log-total", "3"): {
+        "log directory": ".",
+        "log size, total": "0.5 MiB, 3 MiB",
+    },
+    ("--torch",): {"torch": "MASTER_ADDR of the controller, MASTER_PORT of the controller"},
+    ("--torch", "--master-addr", "m", "--master-port", "9"): {
+        "torch": "MASTER_ADDR m, MASTER_PORT 9"
+    },
+    ("--events", "json"): {"events": "on stderr"},
+    ("--events", "json", "--events-fd", "1"): {"events": "on descriptor 1"},
+    ("--status-file", "s"): {"status file": "s"},
 }
 
 
@@ -274,16 +306,28 @@ BAD: dict[tuple[str, ...], str] = {
     ("--relay-command", ""): "--relay-command is empty",
     ("--relay-command", "'"): "--relay-command: No closing quotation",
     ("--host", "\udcff"): "host must be a string of valid UTF-8",
-    ("--prefix", "{x}"): "--prefix '{x}': ",
+    ("--prefix", "{x}"): "--prefix '{x}': it may hold {host}, {device}, {rank}, ",
+    ("--prefix", "x", "--no-prefix"): "--prefix and --no-prefix exclude each other",
+    ("--only-ranks", ""): "--only-ranks ''",
     ("--only-ranks", "x"): "--only-ranks 'x': write numbers and ranges, as 0,3-5",
     ("--only-ranks", "5-0"): "--only-ranks '5-0': 5-0 is no range of ranks",
     ("--on-stalled-output", "x"): "--on-stalled-output: invalid choice: 'x'",
     ("--log-dir", "/dev/null"): "--log-dir /dev/null: ",
+    ("--log-dir", ""): "--log-dir : ",
+    ("--log-size", "1"): "--log-size and --log-total go with --log-dir",
+    ("--log-total", "1"): "--log-size and --log-total go with --log-dir",
+    ("--log-dir", ".", "--log-size", ""): "--log-size '': write a number of MiB",
     ("--log-dir", ".", "--log-size", "0"): "--log-size '0': write a number of MiB",
     ("--log-dir", ".", "--log-total", "x"): "--log-total 'x': write a number of MiB",
     ("--events", "xml"): "--events: invalid choice: 'xml'",
     ("--events-fd", "5"): "--events-fd goes with --events json",
+    ("--events", "json", "--events-fd", "999"): "--events-fd 999: no such descriptor is open",
+    ("--events", "json", "--events-fd", "-1"): "--events-fd -1: no such descriptor is open",
+    ("--events", "json", "--events-fd", "9" * 30): "999: no such descriptor is open",
+    ("--status-file", "/dev/null/x"): "--status-file /dev/null/x: files cannot be made in /dev/nu",
+    ("--status-file", ""): "--status-file is empty",
     ("--master-addr", "x"): "--master-addr and --master-port go with --torch",
+    ("--torch", "--master-addr", ""): "--master-addr is empty",
     ("--torch", "--master-port", "0"): "--master-port 0: a port is from 1 to 65535",
     ("--hots", "a"): "unrecognized arguments: --hots a",
     ("--control", "c:1"): "unrecognized arguments: --control c:1",
@@ -511,31 +555,6 @@ def test_a_signal_ends_it_while_gpus_are_looked_for(
     assert closed == [True]
 
 
-def test_programs_are_told_how_it_is(tmp_path: Path) -> None:
-    status = tmp_path / "status.json"
-    read, write = os.pipe()
-    reports = ("--events", "json", "--events-fd", str(write), "--status-file", str(status))
-    with FakeController.admitting(ranks=(6,), codes={6: 3}) as fake:
-        assert run(*to(fake, *reports), command=("sh", "-c", "exit 3")) == 0
-    os.close(write)
-    with open(read) as lines:
-        events = [json.loads(line) for line in lines]
-    states = [event["state"] for event in events if event["event"] == "state"]
-    # States that last no longer than a read are not told.
-    usual = ["Dialing", "Hello", "AwaitAccept", "AwaitFormed", "Supervising", "Done"]
-    assert states == [state for state in usual if state in states]
-    assert {"Dialing", "Supervising", "Done"} <= set(states)
-    told = json.loads(status.read_text())
-    assert (told["host"], told["state"], told["restarts"]) == ("a", "Done", 0)
-
-
-def test_events_need_somewhere_to_go(capfd: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run("--controller", "c:1", "--devices", "0", "--events", "json", "--events-fd", "999") == 2
-    )
-    assert complaint(capfd).endswith("--events-fd 999: Bad file descriptor")
-
-
 # -- again and again --------------------------------------------------------------------------
 
 
@@ -561,7 +580,7 @@ def test_every_stint_of_an_agent_that_persists_is_a_whole_agent(
     status = tmp_path / "status.json"
     pauses: list[float] = []
 
-    def pause(seconds: float) -> None:
+    def pause(seconds: float, notifier: object) -> None:
         pauses.append(seconds)
         if len(pauses) == 2:
             raise Stopped("SIGTERM", 15)

@@ -55,6 +55,7 @@ from joinproto.testing.script import (
 from joinproto.testing.stage import Stage, Step, Waiting
 from tests.support.python import is_gone, wait_until
 from tests.support.roles import shell
+from tests.support.signals import unheeded
 
 NEWEST_FIRST = tuple(sorted(WIRES, reverse=True))
 WORLD = WorldFormed(envelope_hex=b'{"controller":{}}'.hex())
@@ -163,17 +164,8 @@ def pids(folder: Path) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """Signals that come when no agent heeds them end nothing."""
-    before = {number: signal.signal(number, _unheeded) for number in STOPS}
-    yield
-    after = {number: signal.getsignal(number) for number in STOPS}
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    assert set(after.values()) == {_unheeded}, "the agent did not restore the handlers"
-
-
-def _unheeded(number: int, frame: object) -> None:
-    """Nobody was there for it."""
+    with unheeded():
+        yield
 
 
 def send(number: int) -> Call:

@@ -9,14 +9,14 @@ import pty
 import resource
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from joinproto.runtime.loop import READ, Loop
-from joinproto.runtime.output import Output, Sink, same_file
+from joinproto.runtime.output import Output, Sink, same_file, widen
 from tests.support.tcp import run_until
 
 LINES = b"".join(b"line %06d\n" % number for number in range(150_000))
@@ -149,6 +149,34 @@ def test_a_reader_that_stalls(loop: Loop, kind: Kind) -> None:
         assert resumed == [0, 0]
         loop.run_once(loop.now())
         assert resumed == [0, 0]
+
+
+@every_kind
+def test_a_reader_that_stalled_before_us(loop: Loop, kind: Kind) -> None:
+    with kind() as (reader, writer), closing(Sink(loop, writer, ignore)) as sink:
+        size = 0
+        os.set_blocking(writer, False)
+        with suppress(BlockingIOError):
+            while True:
+                size += os.write(writer, b"." * 4096)
+        os.set_blocking(writer, True)
+        sink.write(b"x\n")
+        assert (sink.held_bytes, sink.written_bytes) == (2, 0)
+        expected = newline(kind, b"." * size + b"x\n")
+        assert reader.take_all(loop, len(expected)) == expected
+
+
+@pytest.mark.parametrize(("has", "asked", "gets"), [(4096, 65536, 65536), (65536, 4096, 65536)])
+def test_a_pipe_is_made_wider_and_never_narrower(has: int, asked: int, gets: int) -> None:
+    with a_pipe() as (_, writer):
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, has)
+        widen(writer, asked)
+        assert fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ) == gets
+
+
+def test_what_cannot_be_made_wider_is_left_alone() -> None:
+    with a_socket() as (_, writer):
+        widen(writer, 65536)
 
 
 @every_kind
@@ -384,7 +412,7 @@ def test_a_descriptor_that_is_not_open(loop: Loop, closed: str) -> None:
         os.close(not_open)
         descriptors = {"out": writer, "err": writer, closed: not_open}
         with pytest.raises(OSError, match="Bad file descriptor"):
-            Output(loop, **descriptors, resumed=never)
+            Output(loop, out=descriptors["out"], err=descriptors["err"], resumed=never)
 
 
 @pytest.mark.parametrize(

@@ -474,7 +474,7 @@ def test_it_can_be_asked_more_often_than_it_looks(monkeypatch: pytest.MonkeyPatc
         return read, write
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.os, "pipe2", small)
+        patch.setattr(os, "pipe2", small)
         running = Running()
     for _ in range(5000):
         running.server.ask(RankReported(connection=None, rank=0, code=0))

@@ -10,19 +10,13 @@ import pytest
 
 from joinproto.errors import Stopped
 from joinproto.runtime.signals import STOPS, heeded, stoppable
+from tests.support.signals import unheeded
 
 
 @pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
-    """Signals that come when nobody heeds them end nothing."""
-    before = {number: signal.signal(number, _unheeded) for number in STOPS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def _unheeded(number: int, frame: object) -> None:
-    """Nobody was there for it."""
+def signals() -> Iterator[None]:
+    with unheeded():
+        yield
 
 
 @pytest.mark.parametrize("number", STOPS)
@@ -31,17 +25,16 @@ def test_a_signal_is_raised_with_its_name_and_exit_code(number: signal.Signals) 
         os.kill(os.getpid(), number)
     assert caught.value.signal_name == number.name
     assert caught.value.exit_code == 128 + number
-    assert {signal.getsignal(each) for each in STOPS} == {_unheeded}
 
 
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_that_is_ignored_stays_so(number: signal.Signals) -> None:
-    signal.signal(number, signal.SIG_IGN)
+    before = signal.signal(number, signal.SIG_IGN)
     assert set(heeded()) == set(STOPS) - {number}
     with stoppable():
         os.kill(os.getpid(), number)
         assert signal.getsignal(number) == signal.SIG_IGN
-    assert signal.getsignal(number) == signal.SIG_IGN
+    assert signal.signal(number, before) == signal.SIG_IGN
 
 
 def test_all_of_them_are_heeded_otherwise() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -20,11 +21,11 @@ from typing import Self
 from interop.processes import Watched, clean_environment, variables
 from joinproto.messages import Abort, Hello, WorldFormed
 from joinproto.testing.fakes import FakeController
-from joinproto.testing.script import Admit, Drain, Expect, Say, Until
+from joinproto.testing.script import Admit, Drain, Expect, Say
 from joinproto.testing.stage import Stage, Step, Waiting
 from tests.support import gated
 from tests.support.processes import children, helper_of, survivors
-from tests.support.python import wait_until
+from tests.support.python import PATIENCE, wait_until
 from tests.support.roles import shell
 
 WAIT = "while :; do sleep 600 & wait $!; done"
@@ -44,13 +45,29 @@ RELAY = f"trap '' TERM; {UP}; {WAIT}"
 RELAY_VARIABLE = "FLODL_INTERNAL_RELAY_JSON"
 
 
-class _Sent(Step):
-    """Wait until everything that was said is with the system."""
+class _Run(Step):
+    """Form a world when it is time to, and abort it when that is wanted.
+
+    Attributes:
+        formed: set when the world is to form.
+        abort: set when it is to be aborted, formed or not.
+        aborted: set once the Abort is with the system.
+    """
+
+    def __init__(self, world: WorldFormed) -> None:
+        self.formed, self.abort, self.aborted = (threading.Event() for _ in range(3))
+        self._world = world
 
     def play(self, stage: Stage) -> Waiting[None]:
+        yield from stage.until(lambda: self.formed.is_set() or self.abort.is_set())
+        if self.formed.is_set():
+            yield from Say(self._world).play(stage)
+        yield from stage.until(self.abort.is_set)
         connection = yield from stage.connection()
+        yield from Say(Abort(reason="enough")).play(stage)
         while connection.unsent:
             yield
+        self.aborted.set()
 
 
 class Life:
@@ -81,12 +98,13 @@ class Life:
         self._gate = gate
         self._grace = grace
         self._control_group = control_group
-        self._formed, self._abort, self._aborted = (threading.Event() for _ in range(3))
+        self._world = _Run(WorldFormed(envelope_hex="", relay_spec_hex="" if relay else None))
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.fake = stack.enter_context(FakeController(self._script(), timeout=60.0))
+            script = [Expect(Hello), Admit(), self._world, Drain()]
+            self.fake = stack.enter_context(FakeController(script, timeout=60.0))
             self.agent = stack.enter_context(Watched(self._argv(), environment=clean_environment()))
             # Whatever becomes of the script: what is of interest is what the agent leaves.
             stack.callback(self.fake.close)
@@ -107,7 +125,7 @@ class Life:
 
     def form(self) -> None:
         """Have the world formed."""
-        self._formed.set()
+        self._world.formed.set()
 
     def run(self) -> None:
         """Have the world formed, and wait until every child is up."""
@@ -166,8 +184,8 @@ class Life:
 
     def abort(self) -> None:
         """Have the controller abort the run; returns when it has said so."""
-        self._abort.set()
-        assert self._aborted.wait(10.0), "the fake controller did not get to it"
+        self._world.abort.set()
+        assert self._world.aborted.wait(PATIENCE), "the fake controller did not get to it"
 
     def hang_up(self) -> None:
         """Have the controller close the connection; returns when it is closed."""
@@ -203,27 +221,6 @@ class Life:
     def _fifo(self) -> Path:
         return self._folder / "gate"
 
-    def _script(self) -> list[Step]:
-        class Tell(Step):
-            """Tell the test that the Abort is out."""
-
-            def play(step, stage: Stage) -> Waiting[None]:  # noqa: N805
-                self._aborted.set()
-                yield from ()
-
-        world = WorldFormed(envelope_hex="", relay_spec_hex="" if self.relay else None)
-        return [
-            Expect(Hello),
-            Admit(),
-            Until(self._formed.is_set),
-            Say(world),
-            Until(self._abort.is_set),
-            Say(Abort(reason="enough")),
-            _Sent(),
-            Tell(),
-            Drain(),
-        ]
-
     def _argv(self) -> list[str]:
         settings: dict[str, object] = {"control_group": self._control_group}
         if self._gate is not None:
@@ -234,15 +231,9 @@ class Life:
         python = [sys.executable, "-W", "error", "-P", gated.__file__, json.dumps(settings)]
         where = ["--controller", self.fake.address, "--host", "a", "--devices", devices]
         how = ["--wire", "2", "--grace", str(self._grace), "--net-timeout-scale", "0.1"]
-        relay = ["--relay-command", f"sh -c {_quoted(RELAY)}"] if self.relay else []
+        relay = ["--relay-command", shlex.join(shell(RELAY))] if self.relay else []
         ranks = shell(_script_of(self.kinds))
         return [*python, "agent", *where, *how, *relay, "--events", "json", "--", *ranks]
-
-
-def _quoted(text: str) -> str:
-    from shlex import quote
-
-    return quote(text)
 
 
 def _script_of(kinds: tuple[str, ...]) -> str:

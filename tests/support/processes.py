@@ -64,7 +64,7 @@ def helper_of(pid: int) -> int:
 
 def _is_helper(pid: int) -> bool:
     try:
-        return b"joinproto.runtime.reaper" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"reaper" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
@@ -88,7 +88,9 @@ def survivors(mark: str, *others: int, until: float) -> list[int]:
     It is waited for their ends, not for the time to pass.
     """
     while True:
-        left = [*marked(mark), *(pid for pid in others if state(pid) not in ("", "Z", "X"))]
+        # The others first: what one of them has just forked carries no mark before it is another
+        # program, and is looked for when they are gone.
+        left = [*(pid for pid in others if state(pid) not in ("", "Z", "X")), *marked(mark)]
         if not left or time.monotonic() >= until:
             return left
         wait_for_end(left[0], until)

@@ -63,6 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def entry() -> NoReturn:
+    """Run this process's command line and end with its exit code, at once.
+
+    Nothing is left for an interpreter to take down in good order, and doing so would take an agent
+    longer than ending its ranks.
+    """
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a reader that went away, or no stream at all
+            stream.flush()
+    os._exit(code)
+
+
 def split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """What stands before the first `--`, and what stands behind it.
 

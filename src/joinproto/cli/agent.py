@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from joinproto.errors import ConfigError
-from joinproto.limits import GPU_PROBE, GRACE, MAX_DEVICES, SIGNATURE_BYTES, parse_scale
+from joinproto.cli.settings import add_wire, read_options, read_reports, read_spec
+from joinproto.effects import Severity
+from joinproto.errors import JoinprotoError
+from joinproto.limits import GPU_PROBE, GRACE
 from joinproto.runtime.environment import AGENT_VARIABLE, NOTIFY_VARIABLES
 from joinproto.runtime.signals import stoppable
 from joinproto.runtime.spec import AgentSpec, role_conflict
 
 if TYPE_CHECKING:
-    from joinproto.agent import Reports, Say
-    from joinproto.keys import Salt
+    from joinproto.agent import Say
     from joinproto.runtime.gpus import Detection
+    from joinproto.runtime.reports import Reports
     from joinproto.runtime.streams import OutputSettings
     from joinproto.runtime.torch import TorchSettings
 
@@ -70,13 +73,18 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="when nobody reads: let ranks wait (default), or drop lines and say how many",
     )
     add("--log-dir", metavar="DIR", help="also write one file per rank, and one for the relay")
-    add("--log-size", metavar="MIB", default="64", help="rotate a log at this size (default: 64)")
-    add("--log-total", metavar="MIB", default="1024", help="of all logs (default: 1024)")
+    add("--log-size", metavar="MIB", help="rotate a log at this size (default: 64)")
+    add("--log-total", metavar="MIB", help="of all logs, with what was rotated (default: 1024)")
 
 
 def _add_reports(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("telling programs how the agent is").add_argument
-    add("--events", choices=("json",), help="one JSON object a line, on stderr or --events-fd")
+    add(
+        "--events",
+        choices=("json",),
+        help="one JSON object a line, on --events-fd, or on stderr, where they then stand in the "
+        "place of the agent's own lines (in events named told) and between the lines of ranks",
+    )
     add("--events-fd", metavar="N", type=int, help="descriptor that events are written to")
     add("--status-file", metavar="FILE", help="kept up to date: state, ranks, pids, restarts")
 
@@ -100,40 +108,57 @@ def run(args: argparse.Namespace) -> int:
 
 def _start(args: argparse.Namespace) -> int:
     role_conflict(os.environ)
-    options = _options(args)
-    spec = _spec(args)
+    options = read_options(args)
+    spec = read_spec(args)
     if args.persist and not args.check:
-        return _persist(args, spec, options)
+        # Every stint looks for GPUs anew.
+        return _run(args, spec, options, None)
     # NVML is asked while the rest is still being loaded.
     detection = _detection(options["scale"])
     try:
-        return _run(args, spec, options, detection)
+        return (_check if args.check else _run)(args, spec, options, detection)
     finally:
         detection.close()
 
 
 def _run(
-    args: argparse.Namespace, spec: AgentSpec, options: dict[str, Any], detection: Detection
+    args: argparse.Namespace, spec: AgentSpec, options: dict[str, Any], detection: Detection | None
 ) -> int:
+    """Run one stint, or as many as it takes."""
     from joinproto import agent
 
-    if args.check:
-        return _check(args, spec, options, detection)
-    agent.run_agent(spec, args.command, detection=detection, reports=_reports(args, 0), **options)
+    ends: list[JoinprotoError | None] = []
+
+    def stint(restarts: int | None) -> None:
+        ends.clear()
+        reports = read_reports(args, restarts, ends.append)
+        agent.run_agent(spec, args.command, detection=detection, reports=reports, **options)
+
+    reports = read_reports(args)
+    mute = reports is not None and reports.mute
+    say = _say_in_json if mute else _sayer(args.verbose)
+    try:
+        _stints(stint, say) if args.persist else stint(None)
+    except JoinprotoError as error:
+        if not mute:
+            raise
+        if error not in ends:
+            say(Severity.ERROR, str(error))
+        return error.exit_code
     return 0
 
 
-def _persist(args: argparse.Namespace, spec: AgentSpec, options: dict[str, Any]) -> int:
+def _stints(stint: Callable[[int], None], say: Say) -> None:
     from joinproto import agent
 
-    # Every stint looks for GPUs anew.
-    agent.run_persistently(
-        lambda stints: agent.run_agent(
-            spec, args.command, reports=_reports(args, stints), **options
-        ),
-        _sayer(args.verbose),
-    )
-    return 0
+    with ExitStack() as stack:
+        notifier = None
+        if NOTIFY_VARIABLES[0] in os.environ:
+            from joinproto.runtime.notify import Notifier
+
+            notifier = Notifier(os.environ)
+            stack.callback(notifier.close)
+        agent.run_persistently(stint, say, notifier)
 
 
 def _detection(scale: float) -> Detection:
@@ -143,260 +168,17 @@ def _detection(scale: float) -> Detection:
 
 
 def _sayer(verbose: bool) -> Say:
-    def say(severity: int, text: str) -> None:
-        if verbose or severity > 10:
+    def say(severity: Severity, text: str) -> None:
+        if verbose or severity > Severity.DEBUG:
             print(f"joinproto agent: {text}", file=sys.stderr, flush=True)
 
     return say
 
 
-# -- settings ---------------------------------------------------------------------------------
+def _say_in_json(severity: Severity, text: str) -> None:
+    from joinproto.runtime.observe import told_line
 
-
-def add_wire(parser: argparse.ArgumentParser) -> None:
-    """Declare `--wire`, whose choices are the versions that are spoken."""
-    # Late, so that a complaint about usage does not wait for it.
-    from joinproto.grammar import WIRES
-
-    choices = ("auto", *map(str, sorted(WIRES)))
-    parser.add_argument("--wire", choices=choices, default="auto", help="version of the protocol")
-
-
-def read_wires(choice: str) -> tuple[int, ...]:
-    """The wire versions that a choice of `--wire` stands for, newest first."""
-    from joinproto.grammar import WIRES
-
-    return tuple(sorted(WIRES, reverse=True)) if choice == "auto" else (int(choice),)
-
-
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """What `run_agent` takes besides the spec and the command."""
-    if not args.command:
-        raise ConfigError("there is no command to run; write it behind --", fault="command")
-    if args.cwd is not None and not os.path.isdir(args.cwd):
-        raise ConfigError(f"--cwd {args.cwd}: no such directory")
-    return {
-        "relay_command": None if args.relay_command is None else _split(args.relay_command),
-        "wires": read_wires(args.wire),
-        "nccl_version": _nccl(args.nccl_version),
-        "grace": _seconds("--grace", args.grace),
-        "scale": read_scale("agent", args.net_timeout_scale),
-        "extra_env": _assignments(args.env),
-        "cwd": args.cwd,
-        "verbose": args.verbose,
-        "output": _output(args),
-        "torch": _torch(args),
-    }
-
-
-def _output(args: argparse.Namespace) -> OutputSettings | None:
-    """What becomes of children's output; None: what is usual, which needs no import."""
-    names = ("prefix", "no_prefix", "only_ranks", "log_dir")
-    if args.on_stalled_output == "block" and not any(getattr(args, name) for name in names):
-        return None
-    from joinproto.runtime.logs import check_directory
-    from joinproto.runtime.prefix import Prefix
-    from joinproto.runtime.streams import OutputSettings, parse_ranks
-
-    if args.log_dir is not None:
-        check_directory(args.log_dir)
-    return OutputSettings(
-        prefix=None if args.no_prefix else Prefix(args.prefix),
-        only_ranks=None if args.only_ranks is None else parse_ranks(args.only_ranks),
-        drop=args.on_stalled_output == "drop",
-        log_dir=args.log_dir,
-        log_bytes=_mebibytes("--log-size", args.log_size),
-        log_total=_mebibytes("--log-total", args.log_total),
-    )
-
-
-def _torch(args: argparse.Namespace) -> TorchSettings | None:
-    if not args.torch:
-        if args.master_addr is not None or args.master_port is not None:
-            raise ConfigError("--master-addr and --master-port go with --torch")
-        return None
-    from joinproto.runtime.torch import TorchSettings
-
-    if args.master_port is not None and not 0 < args.master_port < 65536:
-        raise ConfigError(f"--master-port {args.master_port}: a port is from 1 to 65535")
-    return TorchSettings(master_addr=args.master_addr, master_port=args.master_port)
-
-
-def _reports(args: argparse.Namespace, restarts: int) -> Reports | None:
-    """Who else is told; None: nobody asks, which needs no import."""
-    if args.events_fd is not None and args.events is None:
-        raise ConfigError("--events-fd goes with --events json")
-    asked = args.events is not None or args.status_file is not None
-    if not asked and NOTIFY_VARIABLES[0] not in os.environ:
-        return None
-    from joinproto.agent import Reports
-
-    fd = None if args.events is None else 2 if args.events_fd is None else args.events_fd
-    return Reports(events_fd=fd, status_file=args.status_file, restarts=restarts)
-
-
-def _mebibytes(option: str, text: str) -> int:
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
-    if not 0 < size < 2**30:
-        raise ConfigError(f"{option} {text!r}: write a number of MiB")
-    return int(size * 1024 * 1024)
-
-
-def _spec(args: argparse.Namespace) -> AgentSpec:
-    """The spec of the environment, or one made of options; options win field by field."""
-    if AGENT_VARIABLE in os.environ:
-        spec = AgentSpec.from_env(os.environ)
-    elif args.controller is not None:
-        spec = AgentSpec(host="", controller_host="", controller_port=0)
-        spec = replace(spec, host=os.uname().nodename)
-    else:
-        raise ConfigError(
-            f"no controller is named; give --controller HOST:PORT, or {AGENT_VARIABLE} as a "
-            "launcher does"
-        )
-    return replace(spec, salt=_salt(args, spec), **_overrides(args))
-
-
-def _overrides(args: argparse.Namespace) -> dict[str, Any]:
-    """Fields of the spec that options set."""
-    fields: dict[str, Any] = {
-        "host": args.host,
-        "libtorch": args.libtorch,
-        "dataset_sig": read_signature("--dataset-sig", args.dataset_sig),
-        "run_id": args.run_id,
-        "model_sig": read_signature("--model-sig", args.model_sig),
-        "data_path": args.data_path,
-        "gpu_ram_share": args.gpu_ram_share,
-    }
-    given = {name: value for name, value in fields.items() if value is not None}
-    if args.controller is not None:
-        from joinproto.runtime.addresses import parse_address
-
-        given["controller_host"], given["controller_port"] = parse_address(args.controller)
-    if args.devices is not None:
-        given["local_devices"] = _devices(args.devices)
-    return given
-
-
-def _salt(args: argparse.Namespace, spec: AgentSpec) -> Salt | None:
-    from joinproto.runtime import salts
-
-    if args.salt_file is not None and args.salt_fd is not None:
-        raise ConfigError("--salt-file and --salt-fd exclude each other", fault="salt")
-    if args.salt_fd is not None:
-        return salts.read_salt_fd(args.salt_fd)
-    if args.salt_file is not None:
-        return read_salt("agent", args.salt_file)
-    return spec.salt or salts.salt_from_environ(os.environ)
-
-
-def read_salt(program: str, path: str) -> Salt:
-    """The salt in a file; that others can read it too is told.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    from joinproto.runtime.salts import read_salt_file
-
-    salt, warning = read_salt_file(path)
-    if warning is not None:
-        print(f"joinproto {program}: {warning}", file=sys.stderr, flush=True)
-    return salt
-
-
-def _devices(text: str) -> tuple[int, ...] | None:
-    if text == "all":
-        return None
-    parts = text.split(",")
-    if not all(_is_number(part) and int(part) < MAX_DEVICES for part in parts):
-        raise ConfigError(f"--devices {text!r}: write 'all', or numbers from 0 to 255, as 0,1")
-    return tuple(map(int, parts))
-
-
-def read_signature(option: str, text: str | None) -> bytes | None:
-    """A signature from 64 hex digits; None stays None.
-
-    Raises:
-        ConfigError: it is anything else.
-    """
-    if text is None:
-        return None
-    try:
-        signature = bytes.fromhex(text)
-    except ValueError:
-        signature = b""
-    if len(signature) != SIGNATURE_BYTES:
-        raise ConfigError(f"{option}: a signature is 64 hex digits", fault="signature")
-    return signature
-
-
-def _split(relay_command: str) -> list[str]:
-    import shlex
-
-    try:
-        words = shlex.split(relay_command)
-    except ValueError as error:
-        raise ConfigError(f"--relay-command: {error}", fault="command") from None
-    if not words:
-        raise ConfigError("--relay-command is empty", fault="command")
-    return words
-
-
-def _nccl(text: str | None) -> tuple[int, int, int] | None:
-    if text is None:
-        return None
-    parts = text.split(".")
-    if len(parts) != 3 or not all(map(_is_number, parts)):
-        raise ConfigError(f"--nccl-version {text!r}: write it as 2.27.3")
-    major, minor, patch = map(int, parts)
-    return major, minor, patch
-
-
-def _is_number(text: str) -> bool:
-    # Python refuses to read a number of thousands of digits, and so do we, of more than ten.
-    return text.isascii() and text.isdigit() and len(text) <= 10
-
-
-def _seconds(option: str, text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 86_400:
-        raise ConfigError(f"{option} {text!r}: write a number of seconds, 0 or more")
-    return seconds
-
-
-def read_scale(program: str, text: str | None) -> float:
-    """The deadline scale: of the option, else of the environment, where a bad one is told.
-
-    Raises:
-        ConfigError: the option's value is no scale.
-    """
-    if text is None:
-        from joinproto.runtime.scale import timeout_scale
-
-        scale, warning = timeout_scale(os.environ)
-        if warning is not None:
-            print(f"joinproto {program}: {warning}", file=sys.stderr, flush=True)
-        return scale
-    try:
-        return parse_scale(text)
-    except ValueError as error:
-        raise ConfigError(f"--net-timeout-scale: {error}") from None
-
-
-def _assignments(entries: list[str]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for entry in entries:
-        name, equals, value = entry.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--env {entry!r}: write NAME=VALUE")
-        pairs[name] = value
-    return pairs
+    print(told_line(severity, text).decode(), end="", file=sys.stderr, flush=True)
 
 
 # -- checking ---------------------------------------------------------------------------------
@@ -417,7 +199,7 @@ def _check(
         spec, scale=options["scale"], say=_sayer(args.verbose), detection=detection
     )
     agent.plan_for(spec, devices, nccl_version=options["nccl_version"])
-    _reports(args, 0)
+    reports = read_reports(args)
     path = options["extra_env"].get("PATH")
     commands = {"command": args.command, "relay command": options["relay_command"]}
     for name, command in commands.items():
@@ -444,10 +226,53 @@ def _check(
         "environment": ", ".join(options["extra_env"]) or "(nothing added)",
         "command": shlex.join(args.command),
         "relay command": shlex.join(options["relay_command"] or args.command),
+        **_shown_output(args, options["output"]),
+        "torch": _shown_torch(options["torch"]),
+        **_shown_reports(reports),
     }
     for name, value in lines.items():
         print(f"{name + ':':<20}{value}")
     return 0
+
+
+def _shown_output(args: argparse.Namespace, output: OutputSettings | None) -> dict[str, str]:
+    from joinproto.runtime.prefix import STANDARD
+    from joinproto.runtime.streams import OutputSettings
+
+    output = output or OutputSettings()
+    prefix = output.prefix
+    shown = {
+        "prefix": "(none)"
+        if prefix is None
+        else repr(STANDARD if prefix.template is None else prefix.template),
+        "only ranks": args.only_ranks or "(all)",
+        "stalled output": args.on_stalled_output,
+        "log directory": output.log_dir or "(none)",
+    }
+    if output.log_dir is not None:
+        sizes = (f"{size / 2**20:g} MiB" for size in (output.log_bytes, output.log_total))
+        shown["log size, total"] = ", ".join(sizes)
+    return shown
+
+
+def _shown_torch(torch: TorchSettings | None) -> str:
+    if torch is None:
+        return "(none)"
+    names = {"MASTER_ADDR": torch.master_addr, "MASTER_PORT": torch.master_port}
+    return ", ".join(f"{name} {value or 'of the controller'}" for name, value in names.items())
+
+
+def _shown_reports(reports: Reports | None) -> dict[str, str]:
+    events = status = "(none)"
+    if reports is not None and reports.events_fd is not None:
+        events = "on stderr" if reports.mute else f"on descriptor {reports.events_fd}"
+    if reports is not None and reports.status_file is not None:
+        status = reports.status_file
+    return {
+        "events": events,
+        "status file": status,
+        "service manager": "is told" if NOTIFY_VARIABLES[0] in os.environ else "(none)",
+    }
 
 
 def _located(command: str, directory: str | None) -> str:

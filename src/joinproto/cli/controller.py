@@ -10,7 +10,7 @@ import sys
 from contextlib import ExitStack
 from typing import Any
 
-from joinproto.cli.agent import add_wire, read_salt, read_scale, read_signature, read_wires
+from joinproto.cli.settings import add_wire, read_salt, read_scale, read_signature, read_wires
 from joinproto.controller import Controller, Event
 from joinproto.effects import Severity
 from joinproto.errors import ConfigError

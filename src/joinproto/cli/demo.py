@@ -10,8 +10,8 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
-from joinproto.cli.agent import add_wire
 from joinproto.cli.controller import stopper, write_text
+from joinproto.cli.settings import add_wire
 from joinproto.controller import Controller
 from joinproto.errors import ConfigError
 from joinproto.runtime.addresses import format_address

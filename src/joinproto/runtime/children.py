@@ -178,16 +178,23 @@ class Children:
                 self._hear(0)
 
     def _hear(self, _: int) -> None:
+        """Take all that there is, so that no child is asked for before an end that came first."""
+        while (data := self._next_message()) is not None:
+            if not data:
+                self._died()
+                return
+            self._obey(*marshal.loads(data))
+
+    def _next_message(self) -> bytes | None:
+        """What the helper said next; empty when it is gone; None: nothing yet."""
         try:
-            data = self._sock.recv(MESSAGE_BYTES, socket.MSG_DONTWAIT)
+            return self._sock.recv(MESSAGE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return
+            return None
         except OSError:
-            data = b""
-        if not data:
-            self._died()
-            return
-        word, *rest = marshal.loads(data)
+            return b""
+
+    def _obey(self, word: str, *rest: Any) -> None:
         if word == "started":
             slot, pid = rest
             self._pids[slot] = pid

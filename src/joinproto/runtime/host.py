@@ -21,11 +21,12 @@ from joinproto.runtime.children import Children
 from joinproto.runtime.job import Job
 from joinproto.runtime.joiner import Joiner
 from joinproto.runtime.loop import READ, Loop
-from joinproto.runtime.output import Output
+from joinproto.runtime.output import Output, flush
 from joinproto.runtime.signals import STOPS, heeded
 
 if TYPE_CHECKING:
     from joinproto.runtime.observe import Observer
+    from joinproto.runtime.oom import KillWatch
     from joinproto.runtime.streams import OutputSettings, Streams
     from joinproto.runtime.summary import Fate
 
@@ -73,7 +74,7 @@ class HostRunner(Joiner):
         self._fates: dict[int, Fate] = {}
         self._spawned: dict[int, fx.Spawn] = {}
         self._starting: dict[int, tuple[int, int]] = {}
-        self._memory_kills: int | None = None
+        self._kills: KillWatch | None = None
         self._prepared = False
 
     def run(self) -> JoinprotoError | None:
@@ -117,12 +118,9 @@ class HostRunner(Joiner):
 
     def carry_out(self, effects: list[Any]) -> None:
         """Do what the machine wants, in order, and tell where it is by now."""
-        stopping = self._stopping
         super().carry_out(effects)
         if self._observer is not None:
-            if self._stopping and not stopping:
-                self._observer.stopping(str(self.connection.context.failure))
-            self._observer.state(self.connection.state)
+            self._observer.follow(self.connection.state, self.connection.context)
 
     @property
     def _stopping(self) -> bool:
@@ -147,6 +145,8 @@ class HostRunner(Joiner):
     def _tell(self, severity: Severity, text: str) -> None:
         if severity >= self._least:
             self._output.say(text)
+            if self._observer is not None:
+                self._observer.told(severity, text)
 
     # -- children -----------------------------------------------------------------------------
 
@@ -161,11 +161,15 @@ class HostRunner(Joiner):
         if not self._prepared and not self.finished:
             self._prepared = True
             self._helper.prepare()
+            import resource  # noqa: F401
+
             import joinproto.runtime.artifacts
             import joinproto.runtime.environment
-            import joinproto.runtime.oom
             import joinproto.runtime.streams
             import joinproto.runtime.summary  # noqa: F401
+            from joinproto.runtime.oom import KillWatch
+
+            self._kills = KillWatch()
 
     def _spawn(self, spawn: fx.Spawn) -> None:
         slot = spawn.slot
@@ -188,15 +192,11 @@ class HostRunner(Joiner):
         Raises:
             SpawnFailed: there are not enough descriptors for all of them.
         """
-        from joinproto.runtime.oom import kill_count
         from joinproto.runtime.streams import OutputSettings, Streams
 
         context = self.connection.context
         settings = self._settings or OutputSettings()
         require_descriptors(context.children, logs=settings.log_dir is not None)
-        self._memory_kills = kill_count()
-        if self._observer is not None:
-            self._observer.joined(context.ranks, context.version)
         return Streams(
             self.loop,
             self._output,
@@ -226,7 +226,7 @@ class HostRunner(Joiner):
         pipes = self._starting.pop(slot)
         self._streams.attach(spawn, pipes, lambda: self._output_ended(slot), fate.add_error)
         if self._observer is not None:
-            self._observer.spawned(slot, spawn.rank, spawn.device, pid)
+            self._observer.spawned(spawn.rank, spawn.device, pid)
         self.carry_out(self.connection.child_started(slot, self.loop.now()))
 
     def child_failed(self, slot: int, error: JoinprotoError) -> None:
@@ -240,20 +240,11 @@ class HostRunner(Joiner):
         """The child's process ended."""
         fate = self._fates[slot]
         fate.ended, fate.code = self.loop.now(), code
-        if code == -signal.SIGKILL and not fate.by_agent:
-            fate.out_of_memory = self._was_out_of_memory()
+        if self._kills is not None:
+            fate.out_of_memory = self._kills.explains(code, by_agent=fate.by_agent)
         if self._observer is not None:
-            self._observer.exited(slot, fate)
+            self._observer.exited(self._spawned[slot].rank, fate)
         self.carry_out(self.connection.child_exited(slot, code, self.loop.now()))
-
-    def _was_out_of_memory(self) -> bool:
-        """Whether the kernel has counted one more such kill since this was last asked."""
-        from joinproto.runtime.oom import kill_count
-
-        before, self._memory_kills = self._memory_kills, kill_count()
-        if before is None or self._memory_kills is None:
-            return False
-        return self._memory_kills > before
 
     def helper_died(self, codes: Mapping[int, int]) -> None:
         """The helper is gone, and so are the children."""
@@ -314,13 +305,14 @@ class HostRunner(Joiner):
         """Leave nothing behind, whatever ended the run: process, descriptor or byte."""
         if self._children is not None:
             for pid in self._children.close(KILL_WAIT):
-                self._output.say(f"process {pid} is still there after SIGKILL; leaving it")
+                text = f"process {pid} is still there after SIGKILL; leaving it"
+                self._tell(Severity.ERROR, text)
         for slot in list(self._starting):
             self._close_pipes(slot)
         if self._streams is not None:
             self._streams.drain()
             self._summarize()
-        self._flush()
+        flush(self.loop, self._output.sinks, DRAIN * self.connection.context.plan.scale)
         if self._streams is not None:
             self._streams.close()
         self.close()
@@ -329,21 +321,9 @@ class HostRunner(Joiner):
         """Tell in full what became of the children that did not end well."""
         for slot in sorted(self._fates):
             fate = self._fates[slot]
-            if fate.code:
+            if fate.code != 0:
                 for line in fate.lines():
-                    self._output.say(line)
-
-    def _flush(self) -> None:
-        """Give readers the time to take what is held, for as long as they take any of it."""
-        patience = DRAIN * self.connection.context.plan.scale
-        written = -1
-        while self._output.held_bytes and self._output.written_bytes > written:
-            written = self._output.written_bytes
-            until = self.loop.now() + patience
-            while self._output.held_bytes and self.loop.now() < until:
-                self.loop.run_once(until)
-                if self._output.written_bytes > written:
-                    break
+                    self._tell(Severity.WARNING, line)
 
 
 def _noticed(number: int, frame: object) -> None:

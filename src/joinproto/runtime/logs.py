@@ -12,7 +12,6 @@ TOTAL_BYTES = 1024 * 1024 * 1024
 GENERATIONS = 2
 """The file that is written, and the one before it."""
 
-SMALLEST = 64 * 1024
 PIECE_BYTES = 4 * 1024
 """A longer line is written as it comes, so that little is held for it."""
 
@@ -33,15 +32,16 @@ def check_directory(path: str) -> None:
 
 def size_of_each(files: int, *, each: int = LOG_BYTES, total: int = TOTAL_BYTES) -> int:
     """How large each of so many logs may grow before it is rotated, in bytes."""
-    return max(SMALLEST, min(each, total // (GENERATIONS * max(1, files))))
+    return max(1, min(each, total // (GENERATIONS * max(1, files))))
 
 
 class Log:
     """The log of one child.
 
     Args:
-        path: the file; `path`.1 is the generation before it.
-        limit: bytes after which it is rotated, at the end of a line where there is one.
+        path: the file, which is added to; `path`.1 is the generation before it.
+        limit: bytes that a file may hold at most; it is rotated at the end of a line where there
+            is one.
         complain: told once when it cannot be written; the child does not suffer for it.
     """
 
@@ -87,12 +87,26 @@ class Log:
             # The other stream's line is not done; no line ever holds parts of two.
             block = b"\n" + block
         self._open_line = None if ended else stream
-        if self._size and self._size + len(block) > self._limit and self._fd is not None:
-            self._rotate()
-        self._put(block)
+        while block and self._fd is not None:
+            fitting = self._fitting(block)
+            if fitting:
+                self._put(block[:fitting])
+                block = block[fitting:]
+            else:
+                self._rotate()
+
+    def _fitting(self, block: bytes) -> int:
+        """How many bytes of the block still go into this file."""
+        room = max(0, self._limit - self._size)
+        if len(block) <= room:
+            return len(block)
+        # A line that is longer than a whole file is cut.
+        return block.rfind(b"\n", 0, room) + 1 or (0 if self._size else room)
 
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        # A pipe in the place of the file is not waited for.
+        flags |= os.O_NONBLOCK
         try:
             self._fd = os.open(self._path, flags, 0o640)
             self._size = os.fstat(self._fd).st_size

@@ -37,6 +37,11 @@ class Notifier:
             except OSError:
                 return
 
+    def alive(self) -> None:
+        """Give a sign of life, where any are asked for."""
+        if self.interval is not None:
+            self.send("WATCHDOG=1")
+
     def close(self) -> None:
         """Stop."""
         if self._socket is not None:
@@ -52,7 +57,9 @@ def _address(text: str) -> str | None:
 
 def _interval(environ: Mapping[str, str]) -> float | None:
     usec, pid = (environ.get(name, "") for name in _WATCHDOG)
-    if not usec.isdigit() or int(usec) == 0 or pid not in ("", str(os.getpid())):
+    if not (usec.isascii() and usec.isdigit() and len(usec) < 20):
+        return None
+    if int(usec) == 0 or pid not in ("", str(os.getpid())):
         return None
     # Half of what is allowed, as systemd's manual advises.
     return int(usec) / 2_000_000

@@ -1,17 +1,28 @@
-"""What an agent tells of itself to programs: events, a status file, and the service manager."""
+"""What an agent tells of itself to programs: events, a status file, and the service manager.
+
+`specs/agent-events.schema.json` and `specs/agent-status.schema.json` describe the first two.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from joinproto.effects import Severity
+from joinproto.errors import JoinprotoError
 from joinproto.machines.agent import AgentState
+from joinproto.machines.agent.context import AgentContext
 from joinproto.runtime.notify import Notifier
+from joinproto.runtime.signals import signal_name
 from joinproto.runtime.summary import Fate
+
+STARTING = "Starting"
+"""The state in the status file of an agent that does not dial yet."""
 
 DOING = {
     AgentState.DIALING: "dialing the controller",
@@ -31,9 +42,14 @@ class Observer:
         host: the name it joins under.
         controller: its address, for people.
         restarts: stints before this one.
+        goes_on: whether there will be another stint after one that ended so.
         write_event: takes events as lines of JSON; None: nobody wants them.
         status_file: kept up to date, replaced as a whole each time; None: nobody wants it.
         notifier: the service manager.
+        say: takes lines for people.
+
+    Raises:
+        OSError: the status file cannot be written.
     """
 
     def __init__(
@@ -42,70 +58,83 @@ class Observer:
         host: str,
         controller: str,
         restarts: int = 0,
+        goes_on: Callable[[JoinprotoError | None], bool] = lambda error: False,
         write_event: Callable[[bytes], None] | None = None,
         status_file: str | None = None,
         notifier: Notifier | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
+        self._goes_on = goes_on
         self._write_event = write_event
         self._status_file = status_file
         self._notifier = notifier or Notifier({})
+        self._say = say
         self._state: AgentState | None = None
+        self._stopping = False
+        self._ranks: dict[int, dict[str, Any]] = {}
         self._status: dict[str, Any] = {
             "host": host,
             "controller": controller,
-            "state": "",
+            "pid": os.getpid(),
             "restarts": restarts,
+            "state": STARTING,
+            "wire": None,
             "ranks": [],
+            "relay": None,
+            "exit_code": None,
+            "error": None,
         }
-        self._children: dict[int, dict[str, Any]] = {}
-        interval = self._notifier.interval
-        self.next_timer = None if interval is None else time.monotonic() + interval
+        if status_file is not None:
+            self._replace(status_file)
+        self._event("started", host=host, controller=controller, pid=os.getpid(), restarts=restarts)
+        self.next_timer: float | None = None
         """When `alive` wants to be called; None: not at all."""
+        self.alive(time.monotonic())
 
     def alive(self, now: float) -> None:
-        """Give the service manager a sign of life."""
+        """Give the service manager a sign of life, when the last one is old enough."""
         interval = self._notifier.interval
-        if self.next_timer is not None and interval is not None and now >= self.next_timer:
-            self._notifier.send("WATCHDOG=1")
+        if interval is not None and (self.next_timer is None or now >= self.next_timer):
+            self._notifier.alive()
             self.next_timer = now + interval
 
-    def state(self, state: AgentState) -> None:
-        """The agent's machine is in this state; told when it changes."""
-        if state is self._state:
-            return
-        first, self._state = self._state is None, state
-        self._status["state"] = state.value
-        self._event("state", state=state.value)
-        self._save()
-        ready = ("READY=1",) if first else ()
-        self._notifier.send(*ready, f"STATUS={DOING[state]}")
+    def told(self, severity: Severity, text: str) -> None:
+        """A line for people."""
+        if self._write_event is not None:
+            self._write_event(told_line(severity, text))
 
-    def joined(self, ranks: tuple[int, ...], wire: int) -> None:
-        """The host was admitted."""
-        self._status["wire"] = wire
-        self._event("joined", ranks=list(ranks), wire=wire)
+    def follow(self, state: AgentState, context: AgentContext) -> None:
+        """Look where the agent's machine is by now, and tell what has changed."""
+        if context.ranks and not self._ranks:
+            self._joined(context)
+        if context.failure is not None and not self._stopping:
+            self._stopping = True
+            self._event("stopping", reason=str(context.failure))
+            self._notify_end(f"stopping: {context.failure}", context.failure)
+        if state is not self._state:
+            self._changed(state)
 
-    def spawned(self, slot: int, rank: int | None, device: int | None, pid: int) -> None:
+    def spawned(self, rank: int | None, device: int | None, pid: int) -> None:
         """A child runs; the relay has no rank and no device."""
-        child = {"rank": rank, "device": device, "pid": pid, "code": None}
-        self._children[slot] = child
         self._event("spawned", rank=rank, device=device, pid=pid)
+        self._child(rank).update(pid=pid)
         self._save()
 
-    def exited(self, slot: int, fate: Fate) -> None:
+    def exited(self, rank: int | None, fate: Fate) -> None:
         """A child ended."""
-        child = self._children.get(slot, {"rank": None, "device": None, "pid": None})
+        assert fate.code is not None
+        child = self._child(rank)
         child["code"] = fate.code
         self._event(
             "exited",
-            rank=child["rank"],
-            device=child["device"],
-            pid=child["pid"],
+            rank=rank,
+            device=child.get("device"),
+            pid=fate.pid,
             code=fate.code,
-            signal=_signal_name(fate.code),
+            signal=signal_name(fate.code),
             by_agent=fate.by_agent,
             out_of_memory=fate.out_of_memory,
-            seconds=None if fate.seconds is None else round(fate.seconds, 3),
+            seconds=round(fate.seconds or 0.0, 3),
         )
         self._save()
 
@@ -113,39 +142,78 @@ class Observer:
         """Output was dropped, since nobody read it."""
         self._event("dropped", bytes=count, lines=lines)
 
-    def stopping(self, reason: str) -> None:
-        """The host is being torn down."""
-        self._event("stopping", reason=reason)
-        self._notifier.send("STOPPING=1", f"STATUS=stopping: {reason}")
-
-    def finished(self, exit_code: int, error: str | None) -> None:
-        """The agent is done."""
-        self._status["exit_code"] = exit_code
-        self._event("finished", exit_code=exit_code, error=error)
+    def finished(self, error: JoinprotoError | None) -> None:
+        """The stint is over; nothing is told after this."""
+        code = 0 if error is None else error.exit_code
+        text = None if error is None else str(error)
+        self._status.update(exit_code=code, error=text)
         self._save()
-        self._notifier.send("STOPPING=1", f"STATUS={error or 'done'}")
+        self._event("finished", exit_code=code, error=text)
+        self._notify_end(text or "done", error)
 
     # -- inside -------------------------------------------------------------------------------
 
+    def _joined(self, context: AgentContext) -> None:
+        devices = context.plan.hello.local_devices
+        self._ranks = {
+            rank: {"rank": rank, "device": device, "pid": None, "code": None}
+            for rank, device in zip(context.ranks, devices, strict=True)
+        }
+        self._status.update(wire=context.version, ranks=list(self._ranks.values()))
+        self._event(
+            "joined", ranks=list(context.ranks), devices=list(devices), wire=context.version
+        )
+
+    def _changed(self, state: AgentState) -> None:
+        first, self._state = self._state is None, state
+        self._status["state"] = state.value
+        self._event("state", state=state.value)
+        self._save()
+        self._notifier.send(*(("READY=1",) if first else ()), f"STATUS={DOING[state]}")
+
+    def _child(self, rank: int | None) -> dict[str, Any]:
+        """What the status file says of a child."""
+        if rank is not None:
+            return self._ranks[rank]
+        if self._status["relay"] is None:
+            self._status["relay"] = {"pid": None, "code": None}
+        relay: dict[str, Any] = self._status["relay"]
+        return relay
+
+    def _notify_end(self, text: str, error: JoinprotoError | None) -> None:
+        # A manager that is told of an end it does not see will bring it about.
+        ends = () if self._goes_on(error) else ("STOPPING=1",)
+        self._notifier.send(*ends, f"STATUS={text}")
+
     def _event(self, name: str, **members: Any) -> None:
         if self._write_event is not None:
-            event = {"event": name, "time": timestamp(), **members}
-            self._write_event(json.dumps(event).encode() + b"\n")
+            self._write_event(_event_line(name, **members))
 
     def _save(self) -> None:
         if self._status_file is None:
             return
-        children = list(self._children.values())
-        self._status["ranks"] = [child for child in children if child["rank"] is not None]
-        relay: Mapping[str, Any] | None = next((c for c in children if c["rank"] is None), None)
-        self._status["relay"] = relay
-        self._status["time"] = timestamp()
         try:
-            replace_file(self._status_file, json.dumps(self._status, indent=1).encode() + b"\n")
+            self._replace(self._status_file)
         except OSError as error:
-            # Told once: a full disk is no reason to stop anything.
-            self._status_file = None
-            self._event("status_file_lost", cause=error.strerror)
+            # A full disk is no reason to stop anything.
+            path, self._status_file = self._status_file, None
+            text = f"--status-file {path}: {error.strerror}; it is kept no further"
+            self._say(text)
+            self.told(Severity.WARNING, text)
+
+    def _replace(self, path: str) -> None:
+        content = json.dumps({**self._status, "time": timestamp()}, indent=1)
+        replace_file(path, content.encode() + b"\n")
+
+
+def told_line(severity: Severity, text: str) -> bytes:
+    """The event that holds a line for people, as it is written."""
+    return _event_line("told", severity=severity.name.lower(), text=text)
+
+
+def _event_line(name: str, **members: Any) -> bytes:
+    """One object of JSON, in ASCII, and a line end."""
+    return json.dumps({"event": name, "time": timestamp(), **members}).encode() + b"\n"
 
 
 def replace_file(path: str, content: bytes) -> None:
@@ -155,24 +223,24 @@ def replace_file(path: str, content: bytes) -> None:
         OSError: it cannot be written there.
     """
     beside = f"{path}.{os.getpid()}.new"
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with suppress(FileNotFoundError):
+        # Left behind by a process of that number that was killed.
+        os.unlink(beside)
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         # Readable by anyone whatever the umask: it holds no secret.
         os.fchmod(fd, 0o644)
-        os.write(fd, content)
+        if os.write(fd, content) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.replace(beside, path)
+    except OSError:
+        os.unlink(beside)
+        raise
     finally:
         os.close(fd)
-    os.replace(beside, path)
 
 
 def timestamp() -> str:
     """Now, in UTC, to the millisecond (RFC 3339)."""
     at = time.time()
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
-
-
-def _signal_name(code: int | None) -> str | None:
-    try:
-        return signal.Signals(-code).name if code is not None and code < 0 else None
-    except ValueError:
-        return None

@@ -13,7 +13,7 @@ import select
 import socket
 import stat
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from joinproto.runtime.loop import WRITE, Loop
@@ -70,6 +70,10 @@ class Sink:
             self._marks.append((self.written_bytes + self.held_bytes, then))
         else:
             then()
+
+    def leads_to(self, fd: int) -> bool:
+        """Whether a descriptor leads to the same pipe, terminal or file."""
+        return not self.gone and same_file(self._own, fd)
 
     def close(self) -> None:
         """Stop; what is held is lost."""
@@ -159,9 +163,10 @@ def _writer(fd: int) -> tuple[int, Writer, Callable[[], None]]:
 
 
 def widen(fd: int, size: int) -> None:
-    """Give a pipe room for so many bytes, where the system lets it have it."""
+    """Give a pipe room for so many bytes, where it has less and the system lets it have it."""
     try:
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
+        if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < size:
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
     except OSError:
         # The user's share of pipe memory is used up; the usual size works too.
         return
@@ -181,6 +186,28 @@ def same_file(one: int, other: int) -> bool:
     return os.path.samestat(os.fstat(one), os.fstat(other))
 
 
+def flush(loop: Loop, sinks: Collection[Sink], patience: float) -> None:
+    """Give readers the time to take what is held, for as long as they take any of it.
+
+    Args:
+        loop: where they are waited for.
+        sinks: where things are held.
+        patience: seconds in which some of it must be taken.
+    """
+    written = -1
+    while any(sink.held_bytes for sink in sinks) and _written(sinks) > written:
+        written = _written(sinks)
+        until = loop.now() + patience
+        while any(sink.held_bytes for sink in sinks) and loop.now() < until:
+            loop.run_once(until)
+            if _written(sinks) > written:
+                break
+
+
+def _written(sinks: Collection[Sink]) -> int:
+    return sum(sink.written_bytes for sink in sinks)
+
+
 class Output:
     """The agent's standard output and error, as one place to say things.
 
@@ -191,9 +218,19 @@ class Output:
         out: descriptor for what children write to their standard output.
         err: descriptor for what they write to standard error, and for the agent's own lines.
         resumed: called when a stalled reader has caught up.
+        mute: the agent's own lines are left out: who reads them is told otherwise.
     """
 
-    def __init__(self, loop: Loop, *, out: int, err: int, resumed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        *,
+        out: int,
+        err: int,
+        resumed: Callable[[], None],
+        mute: bool = False,
+    ) -> None:
+        self._mute = mute
         shared = same_file(out, err)
         self.out = Sink(loop, out, resumed)
         self.err = self.out if shared else Sink(loop, err, resumed)
@@ -215,6 +252,8 @@ class Output:
 
     def say(self, line: str) -> None:
         """Write a line of the agent's own, as UTF-8 whatever the locale is."""
+        if self._mute:
+            return
         text = line.replace("\r", "\\r").replace("\n", "\\n")
         self.err.write(f"joinproto agent: {text}\n".encode(errors="backslashreplace"))
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import string
 import time
 from collections.abc import Callable
+from typing import Final
 
 from joinproto.effects import Spawn
 from joinproto.errors import ConfigError
 
-FIELDS = ("host", "device", "rank", "local_rank", "stream", "time")
+FIELDS: Final = ("host", "device", "rank", "local_rank", "stream", "time")
 
-STANDARD = "[{host}:{device}:r{rank}] "
-STANDARD_RELAY = "[{host}:relay] "
+STANDARD: Final = "[{host}:{device}:r{rank}] "
+STANDARD_RELAY: Final = "[{host}:relay] "
+
+_WIDTH: Final = re.compile(r"(?:.?[<>^])?\d{0,2}")
+"""What may stand behind a field's colon.  The relay has no numbers, so what suits only numbers, or
+only text, does not."""
 
 
 class Prefix:
@@ -20,26 +26,22 @@ class Prefix:
 
     Args:
         template: text with `{host}`, `{device}`, `{rank}`, `{local_rank}`, `{stream}` (out or err)
-            and `{time}` (local, to the millisecond) in it; None: the published form.
+            and `{time}` (local, to the millisecond) in it, each with an alignment and a width of
+            two digits at most if need be (`{rank:>3}`); None: the published form.
 
     Raises:
-        ConfigError: the template names something else, or is malformed.
+        ConfigError: the template names something else, is malformed or has a line break in it.
     """
 
     def __init__(self, template: str | None = None) -> None:
-        self._template = template
-        if template is not None:
-            self._check(template)
-
-    @property
-    def changes(self) -> bool:
+        self.template = template
+        self.changes = template is not None and "time" in _fields_of(template)
         """Whether it is another one from one moment to the next."""
-        return self._template is not None and "{time" in self._template
 
     def of(self, host: str, spawn: Spawn, stream: str) -> Callable[[], bytes]:
         """What gives the prefix for one stream of one child, at the time it is called."""
         is_relay = spawn.rank is None
-        template = self._template
+        template = self.template
         if template is None:
             template = STANDARD_RELAY if is_relay else STANDARD
         known = {
@@ -51,20 +53,31 @@ class Prefix:
         }
         if self.changes:
             return lambda: template.format(**known, time=now()).encode(errors="surrogateescape")
-        fixed = template.format(**known, time="").encode(errors="surrogateescape")
+        fixed = template.format(**known).encode(errors="surrogateescape")
         return lambda: fixed
 
-    def _check(self, template: str) -> None:
-        try:
-            names = {name for _, name, _, _ in string.Formatter().parse(template)} - {None}
-            strange = sorted(str(name) for name in names if name not in FIELDS)
-            # A format behind a colon is checked by using it.
-            template.format(**dict.fromkeys(FIELDS, ""))
-        except (ValueError, IndexError, KeyError, AttributeError) as error:
-            raise ConfigError(f"--prefix {template!r}: {error}") from None
-        if strange or "\n" in template:
-            known = ", ".join(f"{{{name}}}" for name in FIELDS)
-            raise ConfigError(f"--prefix {template!r}: one line of text, with {known} in it")
+
+def _fields_of(template: str) -> set[str]:
+    """The fields that a template names.
+
+    Raises:
+        ConfigError: see `Prefix`.
+    """
+    found = set()
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ConfigError(f"--prefix {template!r}: {error}") from None
+    for _, name, width, conversion in parts:
+        if name is None:
+            continue
+        if name not in FIELDS or conversion or not _WIDTH.fullmatch(width or ""):
+            known = ", ".join(f"{{{field}}}" for field in FIELDS)
+            raise ConfigError(f"--prefix {template!r}: it may hold {known}, and {{rank:>3}}")
+        found.add(name)
+    if "\n" in template:
+        raise ConfigError(f"--prefix {template!r}: it may not hold a line break")
+    return found
 
 
 STANDARD_PREFIX = Prefix()

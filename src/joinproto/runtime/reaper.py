@@ -270,3 +270,5 @@ def main() -> None:
                 continue
     descendants.become_subreaper()
     Reaper(agent).run()
+    # Everything is ended; taking the interpreter down would only keep the agent waiting.
+    os._exit(0)

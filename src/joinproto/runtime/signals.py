@@ -1,4 +1,4 @@
-"""The signals that end an agent, wherever it is."""
+"""The signals that end an agent, wherever it is, and the names of those that end a child."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ def stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def signal_name(code: int) -> str | None:
+    """The name of the signal that an exit code −N stands for; None when it stands for none."""
+    try:
+        return signal.Signals(-code).name if code < 0 else None
+    except ValueError:
+        return None
 
 
 def _stop(number: int, frame: object) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
+
+from joinproto.runtime.signals import signal_name
 
 TAIL_BYTES = 2048
 TAIL_LINES = 5
@@ -48,26 +49,24 @@ class Fate:
     def told(self) -> str:
         """Its end, in words."""
         if self.code is None:
-            return f"{self.name} did not end" if self.started is not None else ""
-        how = f"exited with {self.code}" if self.code >= 0 else f"was killed by {_name(self.code)}"
+            return f"{self.name}: how it ended is not known"
+        if self.code < 0:
+            how = f"was killed by {signal_name(self.code) or f'signal {-self.code}'}"
+        else:
+            how = f"exited with {self.code}"
+        ran = "" if self.seconds is None else f" after {self.seconds:.1f} s"
         whose = ""
         if self.out_of_memory:
-            whose = ", the kernel being out of memory"
+            whose = " (out of memory)"
         elif self.by_agent:
-            whose = ", the agent having stopped it"
-        ran = "" if self.seconds is None else f" after {self.seconds:.1f} s"
-        return f"{self.name} {how}{whose}{ran}"
+            whose = " (stopped by the agent)"
+        return f"{self.name} {how}{ran}{whose}"
 
     def lines(self) -> Iterator[str]:
-        """The summary's lines for a child that did not end well by itself."""
+        """The summary's lines for a child that did not end well."""
         yield self.told()
-        last = self.tail.decode(errors="replace").splitlines()[-TAIL_LINES:]
-        for line in last:
-            yield f"  | {line}"
-
-
-def _name(code: int) -> str:
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
+        text = self.tail.decode(errors="replace").rstrip("\r\n")
+        for line in text.split("\n")[-TAIL_LINES:] if text else ():
+            # Of a progress bar, what stood there last.
+            shown = line.rstrip("\r").rpartition("\r")[2]
+            yield f"  | {shown}"
