@@ -268,6 +268,7 @@ def wanted(text: bytes, piece: int) -> bytes:
     return lines(*contents)
 
 
+@pytest.mark.slow
 @given(split(texts | st.binary(max_size=60)), st.integers(1, 9))
 def test_the_lines_do_not_depend_on_how_the_bytes_come(
     given: tuple[bytes, list[bytes]], piece: int
@@ -298,6 +299,7 @@ def run(liner: Liner, pieces: list[bytes], pauses: list[float | None]) -> Iterat
     yield "rest", liner.finish()
 
 
+@pytest.mark.slow
 @given(split(texts), st.data(), st.integers(1, 9))
 def test_no_byte_is_lost_nor_a_line_end_made_up(
     given: tuple[bytes, list[bytes]], data: st.DataObject, piece: int

@@ -464,14 +464,19 @@ def test_an_exit_is_told_although_a_grandchild_holds_the_pipe(tmp_path: Path) ->
 
 def test_the_helper_takes_the_ranks_with_it(tmp_path: Path) -> None:
     """Between an agent and its ranks stands a process, their parent."""
+    hosts: list[Host] = []
+    # What they say comes through once the agent has heard of them.
+    heard = Until(lambda: hosts and len(hosts[0].out) == 2)
 
     def kill() -> None:
         os.kill(int((tmp_path / "parent").read_text()), signal.SIGKILL)
 
-    script = "echo $PPID > parent\n" + SLEEPING
-    end = [up(tmp_path, 0, 1), Call(kill), ExpectExits({0: -9, 1: -9}), WaitEnd()]
+    script = "echo $PPID > parent\necho up" + SLEEPING
+    end = [up(tmp_path, 0, 1), heard, Call(kill), ExpectExits({0: -9, 1: -9}), WaitEnd()]
     with FakeController(admit(*end)) as fake:
-        error, host = run(tmp_path, fake, script, devices=(0, 1))
+        host = Host(tmp_path, (fake.host, fake.port), script, devices=(0, 1))
+        hosts.append(host)
+        error = host.run()
     assert isinstance(error, HelperLost)
     assert "tearing down host 'a'" in host.said
     assert [is_gone(pid) for pid in pids(tmp_path)] == [True, True]

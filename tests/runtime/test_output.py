@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import pytest
 
 from joinproto.runtime.loop import READ, Loop
-from joinproto.runtime.output import Output, Sink, same_file, widen
+from joinproto.runtime.output import Output, Sink, flush, same_file, widen
+from tests.support.python import PATIENCE
 from tests.support.tcp import run_until
 
 LINES = b"".join(b"line %06d\n" % number for number in range(150_000))
@@ -346,6 +347,35 @@ def test_what_is_to_follow_does_not_wait_for_a_reader_that_is_gone(loop: Loop) -
         assert told == ["first", "second", "third"]
 
 
+def test_readers_that_take_something_are_waited_for(loop: Loop) -> None:
+    got = bytearray()
+    with a_pipe() as (reader, writer), closing(Sink(loop, writer, ignore)) as sink:
+        sink.write(LINES)
+        loop.watch(reader.fd, READ, lambda _: got.extend(reader.take(4096)))
+        flush(loop, (sink,), PATIENCE)
+        assert sink.held_bytes == 0
+        loop.forget(reader.fd)
+        got += reader.take_all(loop, len(LINES) - len(got))
+    assert got == LINES
+
+
+def test_readers_that_stall_are_given_up(loop: Loop) -> None:
+    with a_pipe() as (_, writer), closing(Sink(loop, writer, never)) as sink:
+        sink.write(LINES)
+        held = sink.held_bytes
+        before = loop.now()
+        flush(loop, (sink,), 0.01)
+        assert before + 0.01 <= loop.now() < before + PATIENCE
+        assert sink.held_bytes == held
+
+
+def test_where_nothing_is_held_nobody_is_waited_for(loop: Loop) -> None:
+    with a_pipe() as (_, writer), closing(Sink(loop, writer, never)) as sink:
+        sink.write(b"x\n")
+        flush(loop, (sink,), PATIENCE)
+        flush(loop, (), PATIENCE)
+
+
 # -- standard output and error ----------------------------------------------------------------
 
 
@@ -405,6 +435,16 @@ def test_two_files(loop: Loop) -> None:
             assert resumed == [0, 0]
 
 
+@every_kind
+def test_whether_it_leads_to_the_same(loop: Loop, kind: Kind) -> None:
+    with kind() as (_, writer), a_pipe() as (_, another):
+        sink = Sink(loop, writer, never)
+        assert sink.leads_to(writer)
+        assert not sink.leads_to(another)
+        sink.close()
+        assert not sink.leads_to(writer)
+
+
 @pytest.mark.parametrize("closed", ["out", "err"])
 def test_a_descriptor_that_is_not_open(loop: Loop, closed: str) -> None:
     with a_pipe() as (_, writer):
@@ -430,3 +470,11 @@ def test_a_line_of_its_own(loop: Loop, line: str, written: str) -> None:
         both.say(line)
         assert err.take() == f"joinproto agent: {written}\n".encode()
         assert out.take() == b""
+
+
+def test_its_own_lines_can_be_left_out(loop: Loop) -> None:
+    with a_pipe() as (reader, writer):
+        with closing(Output(loop, out=writer, err=writer, resumed=never, mute=True)) as both:
+            both.say("nobody reads this")
+            both.err.write(b"a child's line\n")
+        assert reader.take() == b"a child's line\n"

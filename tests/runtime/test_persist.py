@@ -3,18 +3,64 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
-from joinproto.errors import Stopped
-from joinproto.runtime.persist import Backoff, pause
+from joinproto.errors import (
+    Aborted,
+    CommandNotFound,
+    ConfigError,
+    JoinprotoError,
+    Rejected,
+    RelayDied,
+    SpawnFailed,
+    Stopped,
+    Unreachable,
+)
+from joinproto.runtime.notify import Notifier
+from joinproto.runtime.persist import Backoff, goes_on, pause
 from tests.support.python import PATIENCE
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+# -- whether --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        None,
+        Rejected("no"),
+        Unreachable("nobody there"),
+        Aborted("given up", formed=True),
+        RelayDied("the relay ended with 1"),
+        SpawnFailed("sh: no memory"),
+    ],
+    ids=repr,
+)
+def test_it_dials_again(error: JoinprotoError | None) -> None:
+    assert goes_on(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Stopped("SIGTERM", signal.SIGTERM),
+        ConfigError("there are no devices"),
+        CommandNotFound("train: No such file or directory"),
+    ],
+    ids=repr,
+)
+def test_it_does_not_where_that_cures_nothing(error: JoinprotoError) -> None:
+    assert not goes_on(error)
+
 
 # -- how long ---------------------------------------------------------------------------------
 
@@ -99,6 +145,49 @@ def test_a_signal_that_is_ignored_does_not_end_it() -> None:
         pause(0)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def manager(path: Path) -> socket.socket:
+    """The socket of a service manager."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    sock.bind(str(path))
+    sock.setblocking(False)
+    return sock
+
+
+def told(sock: socket.socket) -> list[bytes]:
+    """What it has been told."""
+    said = []
+    with suppress(BlockingIOError):
+        while True:
+            said.append(sock.recv(100))
+    return said
+
+
+def test_signs_of_life_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with manager(path) as sock:
+        environ = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "2000"}
+        with closing(Notifier(environ)) as notifier:
+            assert notifier.interval == 0.001
+            pause(0.02, notifier)
+        # At least: how many fit depends on the machine.
+        assert set(told(sock)) == {b"WATCHDOG=1"}
+
+
+def test_no_signs_of_life_where_none_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with manager(path) as sock, closing(Notifier({"NOTIFY_SOCKET": str(path)})) as notifier:
+        pause(0.01, notifier)
+        assert told(sock) == []
+
+
+@pytest.mark.usefixtures("held_back")
+def test_a_signal_ends_it_between_two_signs_of_life(tmp_path: Path) -> None:
+    environ = {"NOTIFY_SOCKET": str(tmp_path / "nobody"), "WATCHDOG_USEC": "2000"}
+    send(signal.SIGTERM)
+    with closing(Notifier(environ)) as notifier, pytest.raises(Stopped):
+        pause(PATIENCE, notifier)
 
 
 PAUSING = """

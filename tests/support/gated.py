@@ -19,9 +19,10 @@ import os
 import signal
 import sys
 from typing import Any
+from unittest import mock
 
 from joinproto.cli import main
-from joinproto.runtime import children
+from joinproto.runtime import children, host
 
 WITHOUT_CONTROL_GROUP = (
     "import sys; sys.path.insert(0, sys.argv[1]); from joinproto.runtime import cgroup, reaper; "
@@ -36,22 +37,25 @@ def fail(number: int, frame: object) -> None:
 
 def stop_at_gate(gate: int, fifo: str) -> None:
     """Have the agent stop when it has asked for so many children."""
-    ask = children.Children.spawn
 
-    def spawn(self: children.Children, slot: int, *request: Any) -> tuple[int, int]:
-        pipes = ask(self, slot, *request)
-        if slot + 1 == gate:
-            os.write(2, b"gate\n")
-            with open(fifo, "rb") as file:
-                file.read()
-        return pipes
+    class Gated(children.Children):
+        def spawn(self, slot: int, *request: Any) -> tuple[int, int]:
+            pipes = super().spawn(slot, *request)
+            if slot + 1 == gate:
+                os.write(2, b"gate\n")
+                with open(fifo, "rb") as file:
+                    file.read()
+            return pipes
 
-    children.Children.spawn = spawn  # type: ignore[method-assign]
+    mock.patch.object(host, "Children", Gated).start()
 
 
 if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
     signal.signal(signal.SIGUSR2, fail)
+    # A shell has them ignored in what it runs in the background, tests not excepted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if "gate" in settings:
         stop_at_gate(settings["gate"], settings["fifo"])
     if not settings.get("control_group", True):

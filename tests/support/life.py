@@ -24,7 +24,7 @@ from joinproto.testing.fakes import FakeController
 from joinproto.testing.script import Admit, Drain, Expect, Say
 from joinproto.testing.stage import Stage, Step, Waiting
 from tests.support import gated
-from tests.support.processes import children, helper_of, survivors
+from tests.support.processes import children, helper_of, stat, survivors
 from tests.support.python import PATIENCE, wait_until
 from tests.support.roles import shell
 
@@ -80,6 +80,12 @@ class Life:
         gate: behind how many children that were asked for the agent stops and says `gate`.
         grace: the agent's, in seconds.
         control_group: whether the helper may make one.
+        wrapper: a command that runs the one that is put behind it, which is the agent's.
+
+    Attributes:
+        agent: the agent, or the wrapper around it.
+        pid: the agent's number.
+        helper: that of its helper.
     """
 
     def __init__(
@@ -91,6 +97,7 @@ class Life:
         gate: int | None = None,
         grace: float = 0.5,
         control_group: bool = False,
+        wrapper: tuple[str, ...] = (),
     ) -> None:
         self.kinds = kinds
         self.relay = relay
@@ -98,6 +105,7 @@ class Life:
         self._gate = gate
         self._grace = grace
         self._control_group = control_group
+        self._wrapper = (*wrapper, "sh") if wrapper else ()
         self._world = _Run(WorldFormed(envelope_hex="", relay_spec_hex="" if relay else None))
         self._stack = ExitStack()
 
@@ -110,6 +118,7 @@ class Life:
             stack.callback(self.fake.close)
             self.agent.wait_line("joined as rank")
             self.helper = helper_of(self.agent.pid)
+            self.pid = int(stat(self.helper)[1])
             self._stack = stack.pop_all()
         return self
 
@@ -135,7 +144,7 @@ class Life:
     def stop(self) -> None:
         """Have the agent in the midst of stopping its children."""
         self.run()
-        self.agent.signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
         self.agent.wait_line("asked$")
 
     def reach_gate(self) -> None:
@@ -198,7 +207,11 @@ class Life:
 
     def fail(self) -> None:
         """Have the agent meet an exception that it knows nothing of."""
-        self.agent.signal(signal.SIGUSR2)
+        self.send(signal.SIGUSR2)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the agent a signal."""
+        os.kill(self.pid, number)
 
     def kill_helper(self) -> None:
         """End the process between the agent and its children."""
@@ -233,7 +246,8 @@ class Life:
         how = ["--wire", "2", "--grace", str(self._grace), "--net-timeout-scale", "0.1"]
         relay = ["--relay-command", shlex.join(shell(RELAY))] if self.relay else []
         ranks = shell(_script_of(self.kinds))
-        return [*python, "agent", *where, *how, *relay, "--events", "json", "--", *ranks]
+        run = ["agent", *where, *how, *relay, "--events", "json", "--", *ranks]
+        return [*self._wrapper, *python, *run]
 
 
 def _script_of(kinds: tuple[str, ...]) -> str:

@@ -50,11 +50,12 @@ def zombies(pid: int) -> list[int]:
 
 
 def helper_of(pid: int) -> int:
-    """The helper of an agent, once it is there."""
+    """The helper of an agent, or of one that this process started, once it is there."""
     found: list[int] = []
 
     def look() -> bool:
-        found[:] = [child for child in children(pid) if _is_helper(child)]
+        below = [pid, *children(pid)]
+        found[:] = [child for each in below for child in children(each) if _is_helper(child)]
         return bool(found)
 
     wait_until(look, f"process {pid} has a helper")

@@ -69,11 +69,20 @@ def entry() -> NoReturn:
     Nothing is left for an interpreter to take down in good order, and doing so would take an agent
     longer than ending its ranks.
     """
+    _open_standard()
     code = main()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # a reader that went away, or no stream at all
-            stream.flush()
+        if stream is not None:
+            with suppress(OSError, ValueError):  # a reader that went away
+                stream.flush()
     os._exit(code)
+
+
+def _open_standard() -> None:
+    """Open what of the standard streams was closed, or a socket would get its number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

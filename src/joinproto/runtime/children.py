@@ -282,7 +282,10 @@ def _start_helper(sock: socket.socket) -> int:
             "PATH": os.defpath,
             **{name: os.environ[name] for name in LIBRARIES if name in os.environ},
         },
-        file_actions=[(os.POSIX_SPAWN_DUP2, sock.fileno(), 0)],
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, sock.fileno(), 0),
+            *((os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)),
+        ],
         # Its own session: what is sent to the agent's group or terminal does not reach it.
         setsid=True,
         # Children inherit the mask, and one that blocks SIGTERM would never hear of it.

@@ -16,6 +16,8 @@ from joinproto.runtime.loop import READ, Loop
 from joinproto.runtime.output import Part
 
 CHUNK = 128 * 1024
+BATCH_BYTES = 1536 * 1024
+"""What a chunk of nothing but empty lines may come to with a prefix in front of each."""
 
 SAMPLE = 16 * 1024
 LONG_LINE = 1024
@@ -241,7 +243,7 @@ class Forwarder:
     def _read(self) -> bool:
         """Take one chunk; whether there may be more at once."""
         try:
-            data = os.read(self._fd, CHUNK)
+            data = os.read(self._fd, min(CHUNK, BATCH_BYTES // (len(self._liner.prefix) + 1)))
         except BlockingIOError:
             return False
         if not data:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from joinproto import effects as fx
 from joinproto.effects import Severity
-from joinproto.errors import ArtifactError, CommandNotFound, JoinprotoError, SpawnFailed
+from joinproto.errors import ArtifactError, CommandNotFound, JoinprotoError, SpawnFailed, Stopped
 from joinproto.limits import DRAIN, KILL_WAIT
 from joinproto.machines.agent import Plan
 from joinproto.runtime.children import Children
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from joinproto.runtime.summary import Fate
 
 # What is needed only once a world has formed is imported then: an agent's start is measured.
+
+SIGNALS = 64
+"""As many are read at once."""
 
 PIPES = 2
 SPARE = 16
@@ -76,11 +79,13 @@ class HostRunner(Joiner):
         self._starting: dict[int, tuple[int, int]] = {}
         self._kills: KillWatch | None = None
         self._prepared = False
+        self._woken: int | None = None
+        self._flushing = False
 
     def run(self) -> JoinprotoError | None:
         """Run to the end; returns why the host was torn down, or None when it did its job."""
-        try:
-            with self._signals():
+        with self._signals():
+            try:
                 self._children = Children(self.loop, self)
                 self.begin()
                 while not self.finished:
@@ -89,8 +94,9 @@ class HostRunner(Joiner):
                     self.handle_timer(self.loop.now())
                     if self.spawns:
                         self._spawn(self.spawns.pop(0))
-        finally:
-            self._clean_up()
+            finally:
+                # A signal that comes meanwhile must not cut it short, and lose output by that.
+                self._clean_up()
         return self.error
 
     @property
@@ -282,9 +288,11 @@ class HostRunner(Joiner):
             return
         before = {number: signal.signal(number, _noticed) for number in heeded()}
         self.loop.watch(read, READ, lambda _: self._signalled(read))
+        self._woken = read
         try:
             yield
         finally:
+            self._woken = None
             for number, handler in before.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(wakeup)
@@ -293,11 +301,14 @@ class HostRunner(Joiner):
             os.close(write)
 
     def _signalled(self, fd: int) -> None:
-        for number in os.read(fd, 64):
+        for number in os.read(fd, SIGNALS):
             # The program that this runs in may handle other signals, which are told here too.
             if number in STOPS:
                 name = signal.Signals(number).name
                 self.carry_out(self.connection.stop(name, number, self.loop.now()))
+                if self._flushing:
+                    self._flushing = False
+                    self.error = self.error or Stopped(name, number)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -309,13 +320,31 @@ class HostRunner(Joiner):
                 self._tell(Severity.ERROR, text)
         for slot in list(self._starting):
             self._close_pipes(slot)
-        if self._streams is not None:
-            self._streams.drain()
-            self._summarize()
-        flush(self.loop, self._output.sinks, DRAIN * self.connection.context.plan.scale)
-        if self._streams is not None:
-            self._streams.close()
-        self.close()
+        self._heed_no_older_signal()
+        try:
+            if self._streams is not None:
+                self._streams.drain(self._flush)
+                self._summarize()
+            self._flush()
+        finally:
+            if self._streams is not None:
+                self._streams.close()
+            self.close()
+            self.abandon()
+        if self._output.held_bytes:
+            lost = self._output.held_bytes
+            self._tell(Severity.WARNING, f"{lost} bytes of output are lost: nobody reads them")
+
+    def _heed_no_older_signal(self) -> None:
+        """From here on a signal means that nobody waits for readers any more."""
+        self._flushing = True
+        if self._woken is not None:
+            with suppress(BlockingIOError):
+                os.read(self._woken, SIGNALS)
+
+    def _flush(self) -> None:
+        patience = DRAIN * self.connection.context.plan.scale
+        flush(self.loop, self._output.sinks, patience, lambda: self._flushing)
 
     def _summarize(self) -> None:
         """Tell in full what became of the children that did not end well."""

@@ -43,6 +43,7 @@ class Joiner:
         self._say = say
         self._dialer: Dialer | None = None
         self._stream: Stream | None = None
+        self._leaving: Stream | None = None
         self._warned: set[str] = set()
 
     def join(self) -> None:
@@ -81,6 +82,11 @@ class Joiner:
             self._dialer = None
         if self._stream is not None:
             self._stream.close()
+
+    def abandon(self) -> None:
+        """Let go of a link that is closed and has not taken its last words yet."""
+        if self._leaving is not None:
+            self._leaving.abort()
 
     # -- what the link tells ------------------------------------------------------------------
 
@@ -133,7 +139,7 @@ class Joiner:
         if data and self._stream is not None:
             self._stream.send(data)
         self.close()
-        self._stream = None
+        self._leaving, self._stream = self._stream, None
 
     def _dialed(self, sock: socket.socket | None, cause: str) -> None:
         self._dialer = None

@@ -186,19 +186,29 @@ def same_file(one: int, other: int) -> bool:
     return os.path.samestat(os.fstat(one), os.fstat(other))
 
 
-def flush(loop: Loop, sinks: Collection[Sink], patience: float) -> None:
+def flush(
+    loop: Loop,
+    sinks: Collection[Sink],
+    patience: float,
+    wanted: Callable[[], bool] = lambda: True,
+) -> None:
     """Give readers the time to take what is held, for as long as they take any of it.
 
     Args:
         loop: where they are waited for.
         sinks: where things are held.
         patience: seconds in which some of it must be taken.
+        wanted: whether anybody still wants to wait for that.
     """
+
+    def goes_on() -> bool:
+        return wanted() and any(sink.held_bytes for sink in sinks)
+
     written = -1
-    while any(sink.held_bytes for sink in sinks) and _written(sinks) > written:
+    while goes_on() and _written(sinks) > written:
         written = _written(sinks)
         until = loop.now() + patience
-        while any(sink.held_bytes for sink in sinks) and loop.now() < until:
+        while goes_on() and loop.now() < until:
             loop.run_once(until)
             if _written(sinks) > written:
                 break

@@ -21,8 +21,8 @@ from joinproto.runtime.prefix import STANDARD_PREFIX, Prefix
 
 HELD_BYTES = 8 * 1024 * 1024
 UNENDED_BYTES = 2 * 1024 * 1024
-"""Of it, for lines that have not ended; the rest is for what one more batch of short lines,
-prefixes and all, may add for each of two readers."""
+"""Of it, for lines that have not ended.  Those of a reader that stalls may have been given on as
+pieces, and the rest is for what one more batch (`forward.BATCH_BYTES`) adds for each of two."""
 
 STALLED_BYTES = 512 * 1024
 """A reader that has not taken this much stalls."""
@@ -247,7 +247,7 @@ class Streams:
     def _took(self) -> None:
         """Called when bytes came in: keep what is held within its bounds."""
         for sink in self._output.sinks:
-            if sink.held_bytes > STALLED_BYTES and not self._lossy:
+            if self._stalls(sink):
                 self._pause(sink)
         if not self._crowded():
             return
@@ -259,6 +259,10 @@ class Streams:
         """Whether some line that has not ended is larger than its share of what may be held."""
         share = UNENDED_BYTES // max(1, 2 * len(self._children))
         return any(forwarder.held_bytes > share for forwarder, _ in self._all())
+
+    def _stalls(self, sink: Sink) -> bool:
+        """Whether children are to wait for its reader."""
+        return sink.held_bytes > STALLED_BYTES and not self._lossy
 
     def _pause(self, sink: Sink) -> None:
         if sink not in self._paused:
@@ -274,6 +278,9 @@ class Streams:
             for forwarder, its in self._all():
                 if its is sink:
                     forwarder.resume()
+        self._tell_dropped()
+
+    def _tell_dropped(self) -> None:
         for lossy in self._lossy.values():
             count, lines = lossy.told()
             if count:
@@ -283,10 +290,24 @@ class Streams:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Take what is in the pipes now, without waiting for more, and end."""
-        for forwarder, _ in list(self._all()):
-            forwarder.drain()
+    def drain(self, flush: Callable[[], None]) -> None:
+        """Take what is in the pipes now, without waiting for more, and end.
+
+        Args:
+            flush: waits for readers to take what is held, as long as they take any of it.
+        """
+        stalled: set[Sink] = set()
+        for forwarder, sink in list(self._all()):
+            if self._stalls(sink) and forwarder.open and sink not in stalled:
+                flush()
+                if self._stalls(sink):
+                    stalled.add(sink)
+            if sink in stalled:
+                # Nobody would read it, and there may be more of it than memory is to hold.
+                forwarder.close()
+            else:
+                forwarder.drain()
+        self._tell_dropped()
 
     def close(self) -> None:
         """Close the logs."""
