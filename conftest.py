@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings, strategies
@@ -18,6 +19,12 @@ settings.load_profile("every-run")
 for name in list(os.environ):
     if name.startswith("FLODL_") or name == "JOINPROTO_SALT":
         del os.environ[name]
+
+
+# What runs in the background or under nohup has these ignored, and so would what the tests start.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -176,7 +176,7 @@ def test_a_reject_is_passed_on_word_for_word(version: str) -> None:
 
 def test_a_window_that_fails_aborts_with_its_reason(version: str) -> None:
     absent = Worker(host="absent", devices=(0,), argv=("sleep", "600"))
-    knobs = {"min_rank_start": 2, "target_ranks": 2, "join_timeout": 1, "max_join_timeout": 1}
+    knobs = {"min_rank_start": 2, "target_ranks": 2, "join_timeout": 5, "max_join_timeout": 5}
     with launcher(version, [absent], join={**OPEN, **knobs}) as world, walk_in(world.port) as agent:
         assert world.ranks("walk-in") == [0]
         reason = world.wait_line("FAILED — (quorum not met: .+)")[1]

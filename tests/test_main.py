@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import runpy
 import subprocess
 import sys
 from importlib import import_module
@@ -25,17 +23,6 @@ def test_the_module_is_the_command(arguments: list[str], code: int) -> None:
     assert done.returncode == code
     assert (done.stdout or done.stderr).startswith("joinproto")
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), ([], 2)])
-def test_run_it_exits_with_the_commands_code(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["joinproto", *arguments])
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_module("joinproto", run_name="__main__")
-    assert caught.value.code == code
 
 
 def test_imported_it_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:

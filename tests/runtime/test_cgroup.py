@@ -166,12 +166,15 @@ def real() -> Iterator[Cgroup]:
 
 def test_all_in_it_end_at_one_stroke(real: Cgroup) -> None:
     assert real.path is not None
-    inside = f"echo 0 > {real.path}/cgroup.procs; (setsid sleep 600 &); exec sleep 600"
-    process = subprocess.Popen(["sh", "-c", inside])
+    procs = Path(real.path, "cgroup.procs")
+
+    def inside() -> list[str]:
+        return [Path(f"/proc/{pid}/comm").read_text() for pid in procs.read_text().split()]
+
+    script = f"echo 0 > {real.path}/cgroup.procs; (setsid sleep 600 &); exec sleep 600"
+    process = subprocess.Popen(["sh", "-c", script])
     try:
-        procs = Path(real.path, "cgroup.procs")
-        names = lambda: [Path(f"/proc/{pid}/comm").read_text() for pid in procs.read_text().split()]  # noqa: E731
-        wait_until(lambda: names() == ["sleep\n", "sleep\n"], "two processes are in it")
+        wait_until(lambda: inside() == ["sleep\n", "sleep\n"], "two processes are in it")
         pids = [int(pid) for pid in procs.read_text().split()]
         real.kill()
         assert process.wait(PATIENCE) == -signal.SIGKILL

@@ -1,0 +1,329 @@
+"""reaper: the helper, spoken to as an agent speaks to it."""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+import joinproto
+from tests.support.processes import children, descriptors, state, wait_for_end
+from tests.support.python import PATIENCE, is_gone, run_python, wait_until
+from tests.support.roles import shell
+
+SOURCE = str(Path(joinproto.__file__).parents[1])
+IMPORT = "import os, sys; sys.path.insert(0, sys.argv[1]); from joinproto.runtime import reaper"
+NO_GROUP = (
+    "from joinproto.runtime.cgroup import Cgroup; reaper.make_cgroup = lambda _: Cgroup(None)"
+)
+
+Message = tuple[Any, ...]
+
+
+class Helper:
+    """A helper, and the agent's end of the socket to it.
+
+    Args:
+        patch: Python code that is run in it before it begins.
+        wrapper: a command that runs the one that is put behind it.
+    """
+
+    def __init__(self, patch: str = "", wrapper: Sequence[str] = ()) -> None:
+        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock.settimeout(PATIENCE)
+        program = f"{IMPORT}\n{NO_GROUP}\n{patch}\nreaper.main()"
+        with theirs:
+            self.process = subprocess.Popen(
+                [*wrapper, sys.executable, "-I", "-S", "-c", program, SOURCE],
+                stdin=theirs,
+                start_new_session=True,
+            )
+        assert self.hear() == ("ready", None)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def say(self, *message: Any) -> None:
+        self.sock.sendall(marshal.dumps(message))
+
+    def hear(self) -> Message:
+        """What it says next."""
+        data = self.sock.recv(65536)
+        assert data, "it is gone"
+        message: Message = marshal.loads(data)
+        return message
+
+    def spawn(self, slot: int, script: str) -> Message:
+        """Have it start a shell script whose output goes nowhere; what it says to that."""
+        environment = {os.fsencode(k): os.fsencode(v) for k, v in os.environ.items()}
+        request = marshal.dumps(([os.fsencode(w) for w in shell(script)], environment, None))
+        memory = os.memfd_create("request")
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.write(memory, request)
+            fds = [memory, nowhere, nowhere]
+            socket.send_fds(self.sock, [marshal.dumps(("spawn", slot))], fds)
+        finally:
+            os.close(memory)
+            os.close(nowhere)
+        return self.hear()
+
+    def start(self, slot: int, script: str) -> int:
+        """The same, for one that can be started; its number."""
+        word, told, pid = self.spawn(slot, script)
+        assert (word, told) == ("started", slot)
+        return int(pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.sock.close()
+        try:
+            assert self.process.wait(PATIENCE) == 0
+        finally:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def helper() -> Iterator[Helper]:
+    with Helper() as helper:
+        yield helper
+
+
+def file_of(pid: int, path: Path) -> int:
+    """The number in a file that a child of `pid` writes."""
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"), f"{path} is written")
+    return int(path.read_text())
+
+
+# -- its life ---------------------------------------------------------------------------------
+
+
+def test_it_ends_with_the_agent_and_leaves_nothing(tmp_path: Path) -> None:
+    there = tmp_path / "pid"
+    with Helper() as helper:
+        child = helper.start(0, "trap '' TERM; sleep 600; :")
+        helper.start(1, f"(setsid sh -c 'echo $$ > {there}; exec sleep 600' &)")
+        orphan = file_of(helper.pid, there)
+        assert helper.hear() == ("exited", 1, 0)
+        assert not is_gone(orphan)
+    assert [state(child), state(orphan)] == ["", ""]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE])
+def test_signals_mean_the_agent(helper: Helper, number: signal.Signals) -> None:
+    os.kill(helper.pid, number)
+    helper.start(0, "exit 3")
+    assert helper.hear() == ("exited", 0, 3)
+
+
+def test_it_keeps_nothing_open_that_it_was_not_meant_to_have() -> None:
+    with open("/etc/passwd", "rb") as secret, pytest.MonkeyPatch.context() as patch:
+        os.set_inheritable(secret.fileno(), True)
+        patch.setattr(subprocess, "Popen", lambda *a, **k: popen(*a, close_fds=False, **k))
+        with Helper() as helper:
+            paths = descriptors(helper.pid).values()
+            assert "/etc/passwd" not in paths
+            # The standard ones, and one for what it gives to children.
+            assert list(paths).count("/dev/null") == 4
+            assert sum(path.startswith("socket:") for path in paths) == 1
+
+
+popen = subprocess.Popen
+
+
+def test_orphans_are_reaped(helper: Helper, tmp_path: Path) -> None:
+    helper.start(0, f"(sleep 0.01 &); (sleep 0.02 &); (sleep 0.03 &); echo 1 > {tmp_path}/done")
+    assert helper.hear() == ("exited", 0, 0)
+    wait_until(lambda: children(helper.pid) == [], "none is left, dead or alive")
+
+
+def test_a_sweep_is_answered_when_all_is_gone(helper: Helper) -> None:
+    pid = helper.start(0, "trap '' TERM; sleep 600; :")
+    helper.say("sweep", 10.0)
+    assert helper.hear() == ("exited", 0, -9)
+    assert helper.hear() == ("swept", [])
+    assert state(pid) == ""
+    helper.say("sweep", 10.0)
+    assert helper.hear() == ("swept", [])
+    helper.say("sweep", 0.0)
+    assert helper.hear() == ("swept", [])
+
+
+# -- what may go wrong ------------------------------------------------------------------------
+
+FAILS_ONCE = """
+once = [lambda *_: {call}]
+def fail(*given):
+    if once:
+        once.pop()
+        raise OSError({number}, "no")
+    return call(*given)
+call, os.{call} = os.{call}, fail
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("fork", errno.EAGAIN), ("pidfd_open", errno.EMFILE)],
+)
+def test_a_start_that_fails_is_told_and_the_next_works(call: str, number: int) -> None:
+    patch = FAILS_ONCE.format(call=call, number=number)
+    with Helper(patch) as helper:
+        before = descriptors(helper.pid)
+        assert helper.spawn(0, "exec sleep 600") == ("failed", 0, number, b"")
+        assert children(helper.pid) == []
+        assert descriptors(helper.pid) == before
+        helper.start(1, "exit 3")
+        assert helper.hear() == ("exited", 1, 3)
+
+
+def test_no_descriptors_for_a_pipe() -> None:
+    patch = "opened = os.pipe2\nreaper.Reaper.run, run = None, reaper.Reaper.run\n"
+    patch += FAILS_ONCE.format(call="pipe2", number=errno.EMFILE)
+    # The first one is made while the helper gets ready.
+    patch += "\nold = reaper.Reaper.__init__\n"
+    patch += "def ready(self, agent):\n    kept = list(once); once.clear()\n    old(self, agent)\n"
+    patch += "    once.extend(kept)\nreaper.Reaper.__init__ = ready\nreaper.Reaper.run = run"
+    with Helper(patch) as helper:
+        assert helper.spawn(0, "exec sleep 600") == ("failed", 0, errno.EMFILE, b"")
+        helper.start(1, "exit 3")
+        assert helper.hear() == ("exited", 1, 3)
+
+
+def test_a_soft_limit_that_is_too_low_is_lifted_for_the_helper_alone(tmp_path: Path) -> None:
+    limit = shell('ulimit -Sn 32; exec "$@"')
+    with Helper(wrapper=[*limit, "sh"]) as helper:
+        for slot in range(40):
+            helper.start(slot, "exec sleep 600")
+        helper.start(40, f"ulimit -Sn > {tmp_path}/soft; ulimit -Hn > {tmp_path}/hard")
+        assert helper.hear() == ("exited", 40, 0)
+    assert (tmp_path / "soft").read_text() == "32\n"
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    unlimited = hard == resource.RLIM_INFINITY
+    assert (tmp_path / "hard").read_text() == ("unlimited\n" if unlimited else f"{hard}\n")
+
+
+@pytest.mark.parametrize("kind", ["OSError", "ValueError"])
+def test_limits_that_may_not_be_set(kind: str) -> None:
+    patch = f"def no(*_): raise {kind}\nreaper.resource.setrlimit = no"
+    with Helper(patch) as helper:
+        helper.start(0, "exit 3")
+        assert helper.hear() == ("exited", 0, 3)
+
+
+def test_an_agent_that_is_gone_while_it_is_told_something(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    with Helper() as helper:
+        pid = helper.start(0, f"read x < {go}; kill -STOP $PPID")
+        other = helper.start(1, "trap '' TERM; sleep 600; :")
+        os.close(os.open(go, os.O_WRONLY))
+        wait_until(lambda: state(helper.pid) == "T", "the helper stands still")
+        helper.sock.close()
+        os.kill(helper.pid, signal.SIGCONT)
+        assert helper.process.wait(PATIENCE) == 0
+    assert [state(pid), state(other)] == ["", ""]
+
+
+ONE_ROUND = """
+import marshal, os, socket, time
+from joinproto.runtime import cgroup, reaper
+
+reaper.make_cgroup = lambda name: cgroup.Cgroup(None)
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+helper = reaper.Reaper(theirs)
+request = os.memfd_create("request")
+os.write(request, marshal.dumps(([b"sleep", b"600"], dict(os.environb), None)))
+helper._spawn(7, request, os.dup(1), os.dup(2))
+(pidfd,) = helper._pidfds
+start = time.monotonic()
+helper._ended(pidfd)
+helper._ended(pidfd + 1000)
+told = [marshal.loads(ours.recv(1000))[:2]]
+ours.setblocking(False)
+helper._end(time.monotonic() + 10)
+told.append(marshal.loads(ours.recv(1000)))
+print(json.dumps([told, time.monotonic() - start < 10]))
+"""
+
+
+def test_an_event_of_an_earlier_child_whose_descriptor_had_the_number() -> None:
+    """The helper must not wait for the end of the child that has it now."""
+    told, soon = run_python(ONE_ROUND)
+    assert told == [["started", 7], ["exited", 7, -9]]
+    assert soon
+
+
+# -- a helper that is killed ------------------------------------------------------------------
+
+
+@contextmanager
+def heir() -> Iterator[None]:
+    """A place where helpers end as they please."""
+    yield
+
+
+def test_children_die_with_it() -> None:
+    helper = Helper()
+    try:
+        pids = [helper.start(slot, "trap '' TERM HUP; sleep 600; :") for slot in range(3)]
+        helper.process.kill()
+        until = time.monotonic() + 2.0
+        for pid in pids:
+            wait_for_end(pid, until)
+        assert all(is_gone(pid) for pid in pids)
+    finally:
+        helper.sock.close()
+        helper.process.kill()
+        helper.process.wait(PATIENCE)
+
+
+BETWEEN = """
+fork = os.fork
+def fork_and_die():
+    pid = fork()
+    if pid:
+        os.kill(os.getpid(), 9)
+    # What a child does first comes after the end of its parent.
+    while os.getppid() == reaper_pid:
+        pass
+    return 0
+reaper_pid = os.getpid()
+os.fork = fork_and_die
+"""
+
+
+def test_a_child_whose_helper_died_right_behind_the_fork_does_not_begin(tmp_path: Path) -> None:
+    helper = Helper(BETWEEN)
+    try:
+        with pytest.raises(AssertionError, match="it is gone"):
+            helper.spawn(0, f"echo x > {tmp_path}/began")
+        # Its end of the socket is open as long as the child is there.
+        assert helper.process.wait(PATIENCE) == -signal.SIGKILL
+    finally:
+        helper.sock.close()
+        helper.process.kill()
+        helper.process.wait(PATIENCE)
+    assert not (tmp_path / "began").exists()
