@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,17 +38,21 @@ class Helper:
     Args:
         patch: Python code that is run in it before it begins.
         wrapper: a command that runs the one that is put behind it.
+        inherits: whether it gets what is inheritable here, as it does from an agent.
     """
 
-    def __init__(self, patch: str = "", wrapper: Sequence[str] = ()) -> None:
+    def __init__(
+        self, patch: str = "", wrapper: Sequence[str] = (), *, inherits: bool = False
+    ) -> None:
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.settimeout(PATIENCE)
         program = f"{IMPORT}\n{NO_GROUP}\n{patch}\nreaper.main()"
         with theirs:
             self.process = subprocess.Popen(
                 [*wrapper, sys.executable, "-I", "-S", "-c", program, SOURCE],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 start_new_session=True,
+                close_fds=not inherits,
             )
         assert self.hear() == ("ready", None)
 
@@ -139,18 +142,14 @@ def test_signals_mean_the_agent(helper: Helper, number: signal.Signals) -> None:
 
 
 def test_it_keeps_nothing_open_that_it_was_not_meant_to_have() -> None:
-    with open("/etc/passwd", "rb") as secret, pytest.MonkeyPatch.context() as patch:
-        os.set_inheritable(secret.fileno(), True)
-        patch.setattr(subprocess, "Popen", lambda *a, **k: popen(*a, close_fds=False, **k))
-        with Helper() as helper:
-            paths = descriptors(helper.pid).values()
-            assert "/etc/passwd" not in paths
-            # The standard ones, and one for what it gives to children.
-            assert list(paths).count("/dev/null") == 4
-            assert sum(path.startswith("socket:") for path in paths) == 1
-
-
-popen = subprocess.Popen
+    with open("/etc/passwd", "rb") as file:
+        os.set_inheritable(file.fileno(), True)
+        with Helper(inherits=True) as helper:
+            paths = list(descriptors(helper.pid).values())
+    assert "/etc/passwd" not in paths
+    # The standard ones, and one for what it gives to children.
+    assert paths.count("/dev/null") == 4
+    assert sum(path.startswith("socket:") for path in paths) == 1
 
 
 def test_orphans_are_reaped(helper: Helper, tmp_path: Path) -> None:
@@ -174,40 +173,32 @@ def test_a_sweep_is_answered_when_all_is_gone(helper: Helper) -> None:
 # -- what may go wrong ------------------------------------------------------------------------
 
 FAILS_ONCE = """
-once = [lambda *_: {call}]
 def fail(*given):
-    if once:
-        once.pop()
-        raise OSError({number}, "no")
-    return call(*given)
-call, os.{call} = os.{call}, fail
+    os.{call} = call
+    raise OSError({number}, "no")
+
+def run(self):
+    os.{call} = fail
+    go(self)
+
+call, go, reaper.Reaper.run = os.{call}, reaper.Reaper.run, run
 """
 
 
 @pytest.mark.parametrize(
     ("call", "number"),
-    [("fork", errno.EAGAIN), ("pidfd_open", errno.EMFILE)],
+    [("fork", errno.EAGAIN), ("pidfd_open", errno.EMFILE), ("pipe2", errno.EMFILE)],
 )
 def test_a_start_that_fails_is_told_and_the_next_works(call: str, number: int) -> None:
     patch = FAILS_ONCE.format(call=call, number=number)
     with Helper(patch) as helper:
         before = descriptors(helper.pid)
         assert helper.spawn(0, "exec sleep 600") == ("failed", 0, number, b"")
+        # It has come to another request, and so is through with that one.
+        helper.say("sweep", 0.0)
+        assert helper.hear() == ("swept", [])
         assert children(helper.pid) == []
         assert descriptors(helper.pid) == before
-        helper.start(1, "exit 3")
-        assert helper.hear() == ("exited", 1, 3)
-
-
-def test_no_descriptors_for_a_pipe() -> None:
-    patch = "opened = os.pipe2\nreaper.Reaper.run, run = None, reaper.Reaper.run\n"
-    patch += FAILS_ONCE.format(call="pipe2", number=errno.EMFILE)
-    # The first one is made while the helper gets ready.
-    patch += "\nold = reaper.Reaper.__init__\n"
-    patch += "def ready(self, agent):\n    kept = list(once); once.clear()\n    old(self, agent)\n"
-    patch += "    once.extend(kept)\nreaper.Reaper.__init__ = ready\nreaper.Reaper.run = run"
-    with Helper(patch) as helper:
-        assert helper.spawn(0, "exec sleep 600") == ("failed", 0, errno.EMFILE, b"")
         helper.start(1, "exit 3")
         assert helper.hear() == ("exited", 1, 3)
 
@@ -265,6 +256,8 @@ told = [marshal.loads(ours.recv(1000))[:2]]
 ours.setblocking(False)
 helper._end(time.monotonic() + 10)
 told.append(marshal.loads(ours.recv(1000)))
+ours.close()
+theirs.close()
 print(json.dumps([told, time.monotonic() - start < 10]))
 """
 
@@ -277,12 +270,6 @@ def test_an_event_of_an_earlier_child_whose_descriptor_had_the_number() -> None:
 
 
 # -- a helper that is killed ------------------------------------------------------------------
-
-
-@contextmanager
-def heir() -> Iterator[None]:
-    """A place where helpers end as they please."""
-    yield
 
 
 def test_children_die_with_it() -> None:
@@ -320,7 +307,6 @@ def test_a_child_whose_helper_died_right_behind_the_fork_does_not_begin(tmp_path
     try:
         with pytest.raises(AssertionError, match="it is gone"):
             helper.spawn(0, f"echo x > {tmp_path}/began")
-        # Its end of the socket is open as long as the child is there.
         assert helper.process.wait(PATIENCE) == -signal.SIGKILL
     finally:
         helper.sock.close()
