@@ -374,9 +374,14 @@ def test_ranks_that_ignore_sigterm_share_one_grace(tmp_path: Path) -> None:
 
 
 def test_without_a_grace_ranks_are_killed_at_once(tmp_path: Path) -> None:
-    end = [up(tmp_path, 0), Say(Abort(reason="enough")), ExpectExits({0: -9}), WaitEnd()]
+    hosts: list[Host] = []
+    # What a rank says comes through once the agent has heard of its start.
+    heard = Until(lambda: hosts and hosts[0].out)
+    end = [heard, Say(Abort(reason="enough")), ExpectExits({0: -9}), WaitEnd()]
     with FakeController(admit(*end)) as fake:
-        error, _ = run(tmp_path, fake, SLEEPING, grace=0.0)
+        script = "echo up; exec sleep 600"
+        hosts.append(Host(tmp_path, (fake.host, fake.port), script, grace=0.0))
+        error = hosts[0].run()
     assert aborted(error)
 
 
