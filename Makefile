@@ -34,6 +34,13 @@ $(STAMP): pyproject.toml requirements/dev.lock
 peers: ## the published peers, into ~/.cache/joinproto/peers (a minute each, once)
 	interop/build_peers.sh
 
+# Only an example runs on it, and PyTorch is large: Debian's is taken where it can be.
+.PHONY: torch
+torch: ## Debian's PyTorch, for the example that runs on it
+	@/usr/bin/python3 -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null || \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-torch >/dev/null; } || \
+	    { echo 'make: install python3-torch as root (apt-get install python3-torch)' >&2; exit 1; }
+
 .PHONY: lock
 lock: venv ## requirements/dev.lock anew; LOCK_FLAGS=--upgrade takes newer versions
 	CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
@@ -60,7 +67,7 @@ format: venv ## lay the code out anew and apply ruff's safe fixes
 	$(BIN)/ruff format --quiet
 
 .PHONY: test
-test: lint peers ## lint, then every test but the long ones, with coverage
+test: lint peers torch ## lint, then every test but the long ones, with coverage
 	$(WITH_PEERS) $(PYTEST) --cov --cov-report=term $(PYTEST_FLAGS)
 
 .PHONY: test-long

@@ -49,8 +49,12 @@ def as_host(theirs: Environment, host: str, ranks: list[int]) -> Environment:
     """What the same child would have found on `host`, which has as many ranks: `ranks`."""
     expected = copy.deepcopy(theirs)
     expected["FLODL_HOST_NAME"] = host
-    if worker := expected.get("FLODL_INTERNAL_CLUSTER_JSON", {}).get("worker"):
+    envelope = expected.get("FLODL_INTERNAL_CLUSTER_JSON", {})
+    if worker := envelope.get("worker"):
         worker |= {"host": host, "ranks": ranks}
+    if "group_rank" in envelope:
+        # Ours; published controllers do not say it, and published agents and ranks let it pass.
+        envelope["group_rank"] = ranks[0] // len(ranks)
     if relay := expected.get("FLODL_INTERNAL_RELAY_JSON"):
         relay |= {"host": host, "ranks": ranks}
     return expected

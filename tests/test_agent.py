@@ -39,6 +39,7 @@ from joinproto.errors import (
     Stopped,
     Unreachable,
 )
+from joinproto.grammar import WIRES
 from joinproto.keys import Salt
 from joinproto.messages import Abort, Hello, Reject, WorldFormed
 from joinproto.runtime import gpus, persist
@@ -132,7 +133,7 @@ def test_a_plan_says_everything_that_the_spec_does() -> None:
 def test_a_plan_without_more_has_the_published_defaults() -> None:
     plan = plan_for(spec(), Devices(ids=(0,), labels=("",)))
     assert plan.hello.dataset_sig == bytes(32)
-    assert plan.wires == NEWEST_FIRST == (4, 2)
+    assert plan.wires == NEWEST_FIRST == tuple(sorted(WIRES, reverse=True))
     assert (plan.salt, plan.scale, plan.grace) == (None, 1.0, 5.0)
 
 
@@ -322,12 +323,12 @@ def test_a_world_joined_is_handed_over_with_its_link() -> None:
             spec_for(fake, local_devices=(1, 0)), say=lambda _, text: told.append(text)
         )
         with world.link:
-            assert (world.ranks, world.devices, world.wire) == ((7, 5), (1, 0), 4)
+            assert (world.ranks, world.devices, world.wire) == ((7, 5), (1, 0), max(WIRES))
             assert (world.envelope_hex, world.relay_spec_hex) == (WORLD.envelope_hex, None)
             assert told[0].startswith("joined as rank(s) 7, 5; ")
             left.set()
             world.link.settimeout(PATIENCE)
-            expected = codec.encode(Abort(reason="later"), key=world.salt, wire=4)
+            expected = codec.encode(Abort(reason="later"), key=world.salt, wire=world.wire)
             assert world.link.recv(len(expected), socket.MSG_WAITALL) == expected
     assert WORLD.envelope_hex not in repr(world)
     assert world.salt.hex() not in repr(world)
@@ -384,8 +385,9 @@ def test_an_abort_right_behind_the_world_is_not_swallowed() -> None:
         """World and Abort in one segment."""
 
         def play(self, stage: Stage) -> Waiting[None]:
-            key = stage.connections[-1].key
-            both = [codec.encode(each, key=key, wire=4) for each in (WORLD, Abort(reason="no"))]
+            connection = stage.connections[-1]
+            key, wire = connection.key, stage.wire_of(connection)
+            both = [codec.encode(each, key=key, wire=wire) for each in (WORLD, Abort(reason="no"))]
             yield from SendBytes(b"".join(both)).play(stage)
 
     error = refused(Admit(), Together(), WaitEnd())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import tracemalloc
 from dataclasses import replace
 from typing import Any
@@ -202,9 +203,9 @@ def test_a_field_that_the_version_lacks_is_not_dropped_in_silence(field: str, va
     assert read(encode(hello, key=KEY, wire=4), KEY).message == hello
 
 
-@pytest.mark.parametrize("wire", [0, 1, 3, 5])
+@pytest.mark.parametrize("wire", [0, 1, 3, 2**32 - 1])
 def test_an_unknown_version_is_refused(wire: int) -> None:
-    told = rf"^wire version {wire} is not known; spoken here: \[2, 4\]$"
+    told = rf"^wire version {wire} is not known; spoken here: {re.escape(str(sorted(WIRES)))}$"
     with pytest.raises(InvalidMessage, match=told):
         encode(EXITED, key=KEY, wire=wire)
     with pytest.raises(InvalidMessage, match=told):

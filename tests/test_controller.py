@@ -15,6 +15,7 @@ from joinproto import controller as module
 from joinproto.controller import Controller, Report, signal_name
 from joinproto.effects import Severity
 from joinproto.errors import ConfigError
+from joinproto.grammar import WIRES
 from joinproto.keys import Salt
 from joinproto.messages import Abort, Accept, Hello, RankExited, Reject, WorldFormed
 from joinproto.testing.fakes import FakeAgent
@@ -75,13 +76,13 @@ def test_a_world_from_its_window_to_its_end() -> None:
     listening, one, two, world, *exits, finished = run.events()
     assert (listening["host"], listening["port"]) == run.address
     assert (one["ranks"], one["devices"], one["gpus"]) == ([0, 1], [4, 0], ["H100", "L4"])
-    assert (one["libtorch"], one["wire"], one["joined_ranks"]) == ("cu128", 4, 2)
+    assert (one["libtorch"], one["wire"], one["joined_ranks"]) == ("cu128", max(WIRES), 2)
     assert (two["ranks"], two["joined_ranks"]) == ([2], 3)
     assert (two["min_ranks"], two["target_ranks"]) == (2, 3)
     assert (world["world_size"], world["reason"]) == (3, "target reached")
     assert world["hosts"] == [
-        {"host": "one", "ranks": [0, 1], "wire": 4},
-        {"host": "two", "ranks": [2], "wire": 4},
+        {"host": "one", "ranks": [0, 1], "wire": max(WIRES)},
+        {"host": "two", "ranks": [2], "wire": max(WIRES)},
     ]
     ended = {exit["rank"]: (exit["host"], exit["code"], exit["signal"]) for exit in exits}
     assert ended == {0: ("one", 0, None), 1: ("one", 7, None), 2: ("two", -9, "SIGKILL")}
@@ -99,7 +100,7 @@ def test_a_world_that_ends_well() -> None:
     told = [text for severity, text in run.texts]
     assert told[0] == f"listening on {run.where}"
     assert "host 'one' (127.0.0.1:" in told[1]
-    assert "joined with rank(s) 0, wire 4; 1 rank(s) in, target 1" in told[1]
+    assert f"joined with rank(s) 0, wire {max(WIRES)}; 1 rank(s) in, target 1" in told[1]
     assert told[2:] == [
         "world formed: 1 rank(s) on 1 host(s) (target reached)",
         "rank 0 on host 'one' ended with code 0",

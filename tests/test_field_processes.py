@@ -157,6 +157,7 @@ def test_a3_a_signal_to_the_agent_leaves_nothing_behind(number: signal.Signals) 
         family = descendants(host.pid)
         host.signal(number)
         assert host.wait_exit() == 128 + number
+        fake.join()
         assert fake.exits == {0: -15, 1: -15}
     assert all(is_gone(pid) for pid in family)
     assert any(f"stopped by {number.name}" in line for line in host.lines("stderr"))

@@ -1,6 +1,6 @@
-"""The schema of a controller's events: that it is one, what it takes and what it refuses.
+"""The schemas: that they are ones, what they take and what they refuse.
 
-That a controller emits such events is tested where it is.
+That controllers and agents write such things is tested where they are.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-SCHEMA: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "specs" / "events.schema.json").read_text()
-)
-VALIDATOR = Draft202012Validator(SCHEMA)
+SPECS = Path(__file__).parents[1] / "specs"
 
 EVENTS: dict[str, dict[str, Any]] = {
     "listening": {"host": "127.0.0.1", "port": 4711},
@@ -54,33 +51,115 @@ EVENTS: dict[str, dict[str, Any]] = {
 }
 WELL = {"outcome": "ok", "exit_code": 0, "failed_ranks": [], "lost_hosts": []}
 
+AGENT_EVENTS: dict[str, dict[str, Any]] = {
+    "started": {"host": "höst", "controller": "[::1]:7000", "pid": 17, "restarts": 0},
+    "told": {"severity": "warning", "text": ""},
+    "state": {"state": "AwaitAccept"},
+    "joined": {"ranks": [4, 2], "devices": [0, 255], "wire": 4},
+    "spawned": {"rank": None, "device": None, "pid": 1},
+    "exited": {
+        "rank": 4,
+        "device": 0,
+        "pid": 18,
+        "code": -9,
+        "signal": "SIGKILL",
+        "by_agent": False,
+        "out_of_memory": True,
+        "seconds": 0.25,
+    },
+    "dropped": {"bytes": 80, "lines": 1},
+    "stopping": {"reason": "run aborted: no"},
+    "finished": {"exit_code": 1, "error": "run aborted: no"},
+}
 
-def event(name: str, **changes: Any) -> dict[str, Any]:
-    return {"event": name, "time": "2026-01-31T23:59:59.001Z", **EVENTS[name], **changes}
+STATUS: dict[str, Any] = {
+    "host": "höst",
+    "controller": "c.lan:7000",
+    "pid": 17,
+    "restarts": 2,
+    "state": "Supervising",
+    "wire": 4,
+    "ranks": [
+        {"rank": 4, "device": 0, "pid": 18, "code": -9},
+        {"rank": 2, "device": 255, "pid": None, "code": None},
+    ],
+    "relay": {"pid": 19, "code": None},
+    "exit_code": None,
+    "error": None,
+    "time": "2026-01-31T23:59:59.001Z",
+}
 
 
-def test_the_schema_is_a_schema_with_a_version() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
-    assert SCHEMA["$id"].rpartition(":")[2] == SCHEMA["title"].rpartition(" ")[2]
+class Schema:
+    """A schema, and examples of what it takes."""
+
+    def __init__(self, file: str, examples: dict[str, dict[str, Any]]) -> None:
+        self.document: dict[str, Any] = json.loads((SPECS / file).read_text())
+        self.examples = examples
+        self._validator = Draft202012Validator(self.document)
+
+    def example(self, name: str, **changes: Any) -> dict[str, Any]:
+        """The event of that name, or the one of the schema's examples that has it."""
+        time = "2026-01-31T23:59:59.001Z"
+        return {"event": name, "time": time, **self.examples[name], **changes}
+
+    def takes(self, value: object) -> bool:
+        return self._validator.is_valid(value)
 
 
-def test_an_example_of_every_event_is_here() -> None:
-    assert list(EVENTS) == SCHEMA["properties"]["event"]["enum"]
-    assert set(EVENTS) | {"time", "host", "peer", "rank", "ranks", "wire"} == set(SCHEMA["$defs"])
+CONTROLLER = Schema("events.schema.json", EVENTS)
+AGENT = Schema("agent-events.schema.json", AGENT_EVENTS)
+SCHEMAS = {"controller": CONTROLLER, "agent": AGENT}
+STATUS_SCHEMA = Schema("agent-status.schema.json", {})
+EACH = [(schema, name) for schema in SCHEMAS.values() for name in schema.examples]
+
+every_event = pytest.mark.parametrize(("schema", "name"), EACH)
 
 
-@pytest.mark.parametrize("name", EVENTS)
-def test_an_event_is_taken(name: str) -> None:
-    VALIDATOR.validate(event(name))
+def test_the_schemas_are_these() -> None:
+    assert {path.name for path in SPECS.glob("*.json")} == {
+        "events.schema.json",
+        "agent-events.schema.json",
+        "agent-status.schema.json",
+    }
 
 
-@pytest.mark.parametrize("name", EVENTS)
-def test_an_event_lacks_nothing_and_holds_nothing_else(name: str) -> None:
-    for field in event(name):
-        less = {key: value for key, value in event(name).items() if key != field}
-        assert not VALIDATOR.is_valid(less), field
-    assert not VALIDATOR.is_valid(event(name, more=1))
+@pytest.mark.parametrize("schema", [CONTROLLER, AGENT, STATUS_SCHEMA])
+def test_a_schema_is_a_schema_with_a_version(schema: Schema) -> None:
+    document = schema.document
+    Draft202012Validator.check_schema(document)
+    assert document["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+    assert document["$id"].rpartition(":")[2] == document["title"].rpartition(" ")[2]
+
+
+@pytest.mark.parametrize(
+    ("schema", "parts"),
+    [
+        (CONTROLLER, {"time", "host", "peer", "rank", "ranks", "wire"}),
+        (AGENT, {"time", "rank", "device", "pid", "code"}),
+    ],
+    ids=SCHEMAS,
+)
+def test_an_example_of_every_event_is_here(schema: Schema, parts: set[str]) -> None:
+    assert list(schema.examples) == schema.document["properties"]["event"]["enum"]
+    assert set(schema.examples) | parts == set(schema.document["$defs"])
+
+
+@every_event
+def test_an_event_is_taken(schema: Schema, name: str) -> None:
+    assert schema.takes(schema.example(name))
+
+
+@every_event
+def test_an_event_lacks_nothing_and_holds_nothing_else(schema: Schema, name: str) -> None:
+    whole = schema.example(name)
+    for field in whole:
+        less = {key: value for key, value in whole.items() if key != field}
+        assert not schema.takes(less), field
+    assert not schema.takes({**whole, "more": 1})
+
+
+# -- a controller's ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,7 +175,7 @@ def test_an_event_lacks_nothing_and_holds_nothing_else(name: str) -> None:
     ],
 )
 def test_a_variant_is_taken(name: str, changes: dict[str, Any]) -> None:
-    VALIDATOR.validate(event(name, **changes))
+    assert CONTROLLER.takes(CONTROLLER.example(name, **changes))
 
 
 @pytest.mark.parametrize(
@@ -125,4 +204,93 @@ def test_a_variant_is_taken(name: str, changes: dict[str, Any]) -> None:
     ],
 )
 def test_a_variant_is_refused(name: str, changes: dict[str, Any]) -> None:
-    assert not VALIDATOR.is_valid(event(name, **changes))
+    assert not CONTROLLER.takes(CONTROLLER.example(name, **changes))
+
+
+# -- an agent's -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("told", {"severity": "debug"}),
+        ("spawned", {"rank": 0, "device": 0}),
+        ("exited", {"rank": None, "device": None}),
+        ("exited", {"code": 0, "signal": None, "by_agent": True, "out_of_memory": False}),
+        ("exited", {"code": -35, "signal": None, "seconds": 0}),
+        ("finished", {"exit_code": 0, "error": None}),
+        ("finished", {"exit_code": 143, "error": "stopped by SIGTERM"}),
+    ],
+)
+def test_a_variant_of_an_agents_event_is_taken(name: str, changes: dict[str, Any]) -> None:
+    assert AGENT.takes(AGENT.example(name, **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("started", {"event": "told"}),
+        ("started", {"controller": "c"}),
+        ("started", {"restarts": None}),
+        ("started", {"pid": 0}),
+        ("told", {"severity": "WARNING"}),
+        ("told", {"severity": 30}),
+        ("state", {"state": "Starting"}),
+        ("joined", {"ranks": [], "devices": []}),
+        ("joined", {"ranks": [None]}),
+        ("spawned", {"pid": None}),
+        ("spawned", {"device": 256}),
+        ("exited", {"code": None}),
+        ("exited", {"code": 9}),
+        ("exited", {"seconds": None}),
+        ("exited", {"seconds": -1}),
+        ("dropped", {"bytes": 0}),
+        ("finished", {"exit_code": 0}),
+        ("finished", {"error": None}),
+        ("finished", {"exit_code": -15}),
+        ("finished", {"time": 1769903999.001}),
+    ],
+)
+def test_a_variant_of_an_agents_event_is_refused(name: str, changes: dict[str, Any]) -> None:
+    assert not AGENT.takes(AGENT.example(name, **changes))
+
+
+def test_a_status_lacks_nothing_and_holds_nothing_else() -> None:
+    assert STATUS_SCHEMA.takes(STATUS)
+    for field in STATUS:
+        less = {key: value for key, value in STATUS.items() if key != field}
+        assert not STATUS_SCHEMA.takes(less), field
+    assert not STATUS_SCHEMA.takes({**STATUS, "more": 1})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "Starting", "wire": None, "ranks": [], "relay": None},
+        {"state": "Done", "exit_code": 0},
+        {"state": "Aborted", "exit_code": 143, "error": "stopped by SIGTERM"},
+        {"relay": {"pid": None, "code": None}},
+    ],
+)
+def test_a_variant_of_a_status_is_taken(changes: dict[str, Any]) -> None:
+    assert STATUS_SCHEMA.takes({**STATUS, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": ""},
+        {"pid": None},
+        {"restarts": None},
+        {"wire": 0},
+        {"ranks": None},
+        {"ranks": [{"rank": None, "device": 0, "pid": 1, "code": None}]},
+        {"ranks": [{"rank": 0, "device": 0, "pid": 1}]},
+        {"relay": {"pid": 1}},
+        {"relay": {"pid": 1, "code": None, "rank": None}},
+        {"exit_code": 256},
+        {"time": None},
+    ],
+)
+def test_a_variant_of_a_status_is_refused(changes: dict[str, Any]) -> None:
+    assert not STATUS_SCHEMA.takes({**STATUS, **changes})

@@ -14,13 +14,18 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 
 WHOLE = {
+    "test_agent_reports.py": "of what whole agents tell programs",
+    "test_examples.py": "of the scripts in examples",
     "test_docs.py": "of README.md and docs",
     "test_field.py": "of failures seen in the field, on the machines",
+    "test_field_spawning.py": "of failures seen in the field, with children of all sorts",
+    "test_survivors.py": "of what outlives an agent",
     "test_field_processes.py": "of failures seen in the field, with whole processes",
     "test_guards.py": "of tests/guards.py",
     "test_layers.py": "of the imports of all modules",
-    "test_specs.py": "of the schema in specs",
+    "test_specs.py": "of the schemas in specs",
     "test_stateful.py": "of agents and controller together",
+    "test_survivors.py": "of what is left when an agent has ended",
     "test_tree.py": "of the files of the project",
 }
 """Tests of more than one module, or of none, and what they are of."""

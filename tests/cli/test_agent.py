@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from joinproto.agent import NEWEST_FIRST
 from joinproto.cli import main
 from joinproto.errors import Stopped
 from joinproto.keys import Salt
@@ -99,7 +100,7 @@ def test_checking_prints_what_the_spec_comes_to(
         "host": "of-spec",
         "controller": "c.lan:7000",
         "admission": "pre-shared salt (hidden)",
-        "wire": "4, then 2",
+        "wire": ", then ".join(map(str, NEWEST_FIRST)),
         "device 1": "cuda:1",
         "device 2": "cuda:2",
         "libtorch": "cu126",

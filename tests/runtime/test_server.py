@@ -238,7 +238,7 @@ def test_who_holds_the_key_is_told_what_is_wrong(data: bytes, reason: str) -> No
 def test_a_frame_of_exactly_the_cap_is_a_frame() -> None:
     with Running() as running:
         payload = b"\5" + bytes(MAX_PAYLOAD_BYTES - 1)
-        agent = FakeAgent([SendBytes(frame(payload)[4:]), Expect(Reject), WaitEnd()])
+        agent = FakeAgent([SendBytes(frame(payload)[4:]), Expect(Reject), WaitEnd()], wire=4)
         with agent.dial(*running.address):
             pass
         joins(running)

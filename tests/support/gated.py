@@ -1,4 +1,4 @@
-"""An agent to be run by its path, that stops at a gate and fails when it is told to.
+"""An agent to be run by its path, in a world that is harder than usual.
 
     python gated.py SETTINGS agent [option ...] -- command
 
@@ -8,6 +8,9 @@
   goes on when somebody has opened and closed `fifo` for writing.  What comes meanwhile waits, as it
   would for a process that the system does not let run.
 * control_group: whether the helper may make one; else it has to do without, as on most machines.
+* fork_fails: how many children the system lets the helper fork before it has no room for one.
+* unkillable: signals end nobody, as with processes that hang in a driver; all waits for their ends
+  are short.
 
 SIGUSR2 raises an exception that nobody expects, wherever the agent is.
 """
@@ -22,12 +25,27 @@ from typing import Any
 from unittest import mock
 
 from joinproto.cli import main
+from joinproto.machines import child
 from joinproto.runtime import children, host
 
-WITHOUT_CONTROL_GROUP = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from joinproto.runtime import cgroup, reaper; "
-    "reaper.make_cgroup = lambda name: cgroup.Cgroup(None); reaper.main()"
-)
+HELPER = "import os, sys; sys.path.insert(0, sys.argv[1]); from joinproto.runtime import reaper\n"
+WITHOUT_CONTROL_GROUP = """
+from joinproto.runtime.cgroup import Cgroup
+reaper.make_cgroup = lambda name: Cgroup(None)
+"""
+FORK_FAILS = """
+left, fork = [1] * {}, os.fork
+def fork_or_fail():
+    if not left:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    left.pop()
+    return fork()
+os.fork = fork_or_fail
+"""
+UNKILLABLE = """
+reaper.descendants.kill = lambda pid, root: None
+reaper.Reaper._signal = lambda self, slot, number: None
+"""
 
 
 def fail(number: int, frame: object) -> None:
@@ -50,14 +68,31 @@ def stop_at_gate(gate: int, fifo: str) -> None:
     mock.patch.object(host, "Children", Gated).start()
 
 
-if __name__ == "__main__":
-    settings = json.loads(sys.argv[1])
+def wait_no_longer_than(seconds: float) -> None:
+    """Have nobody wait longer for processes to end."""
+    for module, name in ((host, "KILL_WAIT"), (child, "KILL_WAIT"), (children, "END_WAIT")):
+        mock.patch.object(module, name, seconds).start()
+
+
+def prepare(settings: dict[str, Any]) -> None:
+    """Make the world as it is to be."""
     signal.signal(signal.SIGUSR2, fail)
     # A shell has them ignored in what it runs in the background, tests not excepted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    helper = HELPER
     if "gate" in settings:
         stop_at_gate(settings["gate"], settings["fifo"])
     if not settings.get("control_group", True):
-        children._PROGRAM = WITHOUT_CONTROL_GROUP
+        helper += WITHOUT_CONTROL_GROUP
+    if "fork_fails" in settings:
+        helper += FORK_FAILS.format(settings["fork_fails"])
+    if settings.get("unkillable"):
+        helper += UNKILLABLE
+        wait_no_longer_than(0.2)
+    mock.patch.object(children, "_PROGRAM", f"{helper}reaper.main()").start()
+
+
+if __name__ == "__main__":
+    prepare(json.loads(sys.argv[1]))
     sys.exit(main(sys.argv[2:]))

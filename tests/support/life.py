@@ -81,6 +81,7 @@ class Life:
         grace: the agent's, in seconds.
         control_group: whether the helper may make one.
         wrapper: a command that runs the one that is put behind it, which is the agent's.
+        others: more of what makes the agent's world hard (see `gated`).
 
     Attributes:
         agent: the agent, or the wrapper around it.
@@ -98,13 +99,14 @@ class Life:
         grace: float = 0.5,
         control_group: bool = False,
         wrapper: tuple[str, ...] = (),
+        **others: object,
     ) -> None:
         self.kinds = kinds
         self.relay = relay
         self._folder = folder
         self._gate = gate
         self._grace = grace
-        self._control_group = control_group
+        self._settings: dict[str, object] = {"control_group": control_group, **others}
         self._wrapper = (*wrapper, "sh") if wrapper else ()
         self._world = _Run(WorldFormed(envelope_hex="", relay_spec_hex="" if relay else None))
         self._stack = ExitStack()
@@ -235,7 +237,7 @@ class Life:
         return self._folder / "gate"
 
     def _argv(self) -> list[str]:
-        settings: dict[str, object] = {"control_group": self._control_group}
+        settings = dict(self._settings)
         if self._gate is not None:
             os.mkfifo(self._fifo)
             settings |= {"gate": self._gate, "fifo": str(self._fifo)}

@@ -15,6 +15,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use flodl::distributed::LocalCluster;
 use flodl::distributed::launcher::{self, FullCluster, Role};
 
 #[cfg(feature = "asks-nccl")]
@@ -30,7 +31,11 @@ fn main() -> ExitCode {
         Err(mix) => return complain(MISUSED, mix),
         Ok(Role::Launcher) => FullCluster::from_env().and_then(control),
         Ok(Role::Agent) => launcher::run_agent(),
-        Ok(Role::Rank) => return become_shell("PEER_RANK_CMD"),
+        // A rank's first act in training too; one that cannot read its envelope goes no further.
+        Ok(Role::Rank) => match LocalCluster::from_env() {
+            Ok(_) => return become_shell("PEER_RANK_CMD"),
+            Err(failure) => Err(failure),
+        },
         Ok(Role::Relay) => return become_shell("PEER_RELAY_CMD"),
         Ok(other) => return complain(MISUSED, format!("no part to play as {other:?}")),
     };

@@ -220,7 +220,7 @@ class Forwarder:
 
     def drain(self) -> None:
         """Take what is in the pipe now, without waiting for more, and end."""
-        for _ in range(DRAIN_CHUNKS):
+        for _ in range(DRAIN_CHUNKS * (CHUNK // self._bite)):
             if not (self.open and self._read()):
                 break
         self.close()
@@ -243,7 +243,7 @@ class Forwarder:
     def _read(self) -> bool:
         """Take one chunk; whether there may be more at once."""
         try:
-            data = os.read(self._fd, min(CHUNK, BATCH_BYTES // (len(self._liner.prefix) + 1)))
+            data = os.read(self._fd, self._bite)
         except BlockingIOError:
             return False
         if not data:
@@ -255,6 +255,11 @@ class Forwarder:
         self._give(*self._liner.parts(data, self._loop.now()))
         self._took()
         return True
+
+    @property
+    def _bite(self) -> int:
+        """How much to read at once, so that the lines of it stay within `BATCH_BYTES`."""
+        return min(CHUNK, max(1, BATCH_BYTES // (len(self._liner.prefix) + 1)))
 
     def _refresh(self) -> None:
         if self._fresh is not None:

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -202,8 +202,7 @@ class Observer:
             self.told(Severity.WARNING, text)
 
     def _replace(self, path: str) -> None:
-        content = json.dumps({**self._status, "time": timestamp()}, indent=1)
-        replace_file(path, content.encode() + b"\n")
+        replace_file(path, _json({**self._status, "time": timestamp()}, indent=1))
 
 
 def told_line(severity: Severity, text: str) -> bytes:
@@ -212,8 +211,18 @@ def told_line(severity: Severity, text: str) -> bytes:
 
 
 def _event_line(name: str, **members: Any) -> bytes:
-    """One object of JSON, in ASCII, and a line end."""
-    return json.dumps({"event": name, "time": timestamp(), **members}).encode() + b"\n"
+    """An event as it is written, in one line."""
+    return _json({"event": name, "time": timestamp(), **members})
+
+
+def _json(members: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """An object of JSON that every reader takes, in ASCII, and a line end."""
+    clean = {
+        # What is no text, such as a file's name that is not UTF-8, strict readers refuse.
+        name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+        for name, value in members.items()
+    }
+    return json.dumps(clean, indent=indent).encode() + b"\n"
 
 
 def replace_file(path: str, content: bytes) -> None:

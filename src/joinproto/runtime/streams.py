@@ -298,16 +298,23 @@ class Streams:
         """
         stalled: set[Sink] = set()
         for forwarder, sink in list(self._all()):
-            if self._stalls(sink) and forwarder.open and sink not in stalled:
-                flush()
-                if self._stalls(sink):
-                    stalled.add(sink)
+            if forwarder.open and sink not in stalled and not self._catches_up(sink, flush):
+                stalled.add(sink)
             if sink in stalled:
                 # Nobody would read it, and there may be more of it than memory is to hold.
                 forwarder.close()
             else:
                 forwarder.drain()
         self._tell_dropped()
+
+    def _catches_up(self, sink: Sink, flush: Callable[[], None]) -> bool:
+        """Wait for the reader of a sink that stalls; whether it comes to take more."""
+        while self._stalls(sink):
+            written = sink.written_bytes
+            flush()
+            if sink.written_bytes == written:
+                return False
+        return True
 
     def close(self) -> None:
         """Close the logs."""

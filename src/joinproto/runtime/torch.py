@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from joinproto.errors import ArtifactError
 from joinproto.record import Record
@@ -43,7 +43,7 @@ def torch_environment(
     size = _number(envelope, "world_size")
     addr = settings.master_addr or envelope.get("master_addr")
     port = settings.master_port or envelope.get("master_port")
-    if not isinstance(addr, str) or not isinstance(port, int):
+    if not isinstance(addr, str) or not addr or not _is_number(port) or not port:
         raise ArtifactError(
             "the controller does not say where rank 0 listens; give --master-addr and --master-port"
         )
@@ -64,7 +64,7 @@ def torch_environment(
 def _group(envelope: dict[str, Any], ranks: list[int], size: int) -> int | None:
     """The host's number; of a published controller only known where all hosts are alike."""
     said = envelope.get("group_rank")
-    if isinstance(said, int):
+    if _is_number(said):
         return said
     alike = envelope.get("num_workers") == size / len(ranks) and ranks[0] % len(ranks) == 0
     return ranks[0] // len(ranks) if alike else None
@@ -85,14 +85,19 @@ def _object(value: Any, name: str) -> dict[str, Any]:
 
 def _number(envelope: dict[str, Any], name: str) -> int:
     value = envelope.get(name)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not _is_number(value):
         raise ArtifactError(f"the envelope's {name} is no number")
     return value
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    # For Python, true is one too.
+    return type(value) is int
 
 
 def _ranks(envelope: dict[str, Any]) -> list[int]:
     worker = _object(envelope.get("worker"), "the envelope's worker")
     ranks = worker.get("ranks")
-    if not isinstance(ranks, list) or not ranks or not all(isinstance(r, int) for r in ranks):
+    if not isinstance(ranks, list) or not ranks or not all(map(_is_number, ranks)):
         raise ArtifactError("the envelope's worker.ranks is no list of numbers")
     return ranks
