@@ -151,8 +151,8 @@ def test_a6_a_host_that_has_no_room_for_all_its_ranks_runs_none(tmp_path: Path) 
         assert life.agent.wait_exit(within=GRACE + SPARE) == 1
         assert life.left() == []
         assert life.spawned == [0, 1, 2]
-        last = life.agent.lines("stderr")[-2:]
-    assert "rank 3 could not be started: /bin/sh: Resource temporarily unavailable" in last[0]
+        told = "rank 3 could not be started: /bin/sh: Resource temporarily unavailable"
+        assert any(told in line for line in life.agent.lines("stderr"))
 
 
 def test_a6_the_controller_is_told_of_those_that_had_started() -> None:
@@ -209,7 +209,7 @@ def test_a10_nobody_waits_for_ever_for_a_rank_that_cannot_be_killed(
     script = [Expect(Hello), Admit(), Say(WORLD), Pause(1.0), Say(Abort(reason="no")), WaitEnd()]
     fake = FakeController(script, wires=(2,))
     plan = Plan(hello=Hello(host="a", local_devices=(0, 1)), wires=(2,), grace=5.0)
-    behaviours = {1: Behaviour(unkillable=True)}
+    behaviours: dict[int | None, Behaviour] = {1: Behaviour(unkillable=True)}
     host = MemoryHost(
         plan, joinproto_clock, lambda dial: fake.end(joinproto_clock), behaviours=behaviours
     )
