@@ -144,12 +144,12 @@ class TestWhileItStarts:
 
     def test_a_kill_comes_as_soon_as_there_is_something_to_kill(self) -> None:
         it = child(KillChild())
-        it.step(STARTED, NOW + 1)
-        assert it.expire(NOW + 1) == [fx.Kill(slot=3)]
+        assert it.step(STARTED, NOW + 1) == [fx.Kill(slot=3)]
+        assert at(it, S.KILLING)
 
     def test_a_kill_shortens_an_earlier_stop(self) -> None:
-        it = child(STOP, KillChild(), STARTED)
-        assert it.next_timer == NOW
+        it = child(STOP, KillChild())
+        assert it.step(STARTED, NOW) == [fx.Kill(slot=3)]
 
     def test_one_that_was_to_be_stopped_and_never_started_is_gone(self) -> None:
         it = child(STOP, ChildFailed(slot=3, cause="torn down"))

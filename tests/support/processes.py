@@ -76,10 +76,10 @@ def descriptors(pid: int) -> dict[int, str]:
     return {int(name): os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
 
 
-def memory(pid: int) -> int:
-    """Bytes of a process that are in memory."""
+def memory(pid: int, which: str = "VmRSS") -> int:
+    """Bytes of a process that are in memory; with VmHWM, the most there ever were."""
     status = Path(f"/proc/{pid}/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    (line,) = [line for line in status.splitlines() if line.startswith(f"{which}:")]
     return int(line.split()[1]) * 1024
 
 

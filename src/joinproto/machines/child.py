@@ -56,6 +56,10 @@ class ChildContext(Record):
 Outcome: TypeAlias = tuple[ChildContext, tuple[Any, ...]]
 
 
+def _kill_wanted(ctx: ChildContext, given: Any, now: float) -> bool:
+    return ctx.stop_at is not None and ctx.stop_at <= now
+
+
 def _stop_wanted(ctx: ChildContext, given: Any, now: float) -> bool:
     return ctx.stop_at is not None
 
@@ -148,6 +152,9 @@ CHILD = Table[ChildContext](
     final=(S.GONE, S.STUCK),
     inputs=_INPUTS,
     rules=(
+        Rule(
+            source=S.STARTING, on=ChildStarted, when=_kill_wanted, target=S.KILLING, act=_kill
+        ),
         Rule(
             source=S.STARTING,
             on=ChildStarted,
