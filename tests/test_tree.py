@@ -19,6 +19,7 @@ WHOLE = {
     "test_docs.py": "of README.md and docs",
     "test_field.py": "of failures seen in the field, on the machines",
     "test_field_spawning.py": "of failures seen in the field, with children of all sorts",
+    "test_field_output.py": "of failures seen in the field, with what ranks write",
     "test_field_processes.py": "of failures seen in the field, with whole processes",
     "test_guards.py": "of tests/guards.py",
     "test_layers.py": "of the imports of all modules",

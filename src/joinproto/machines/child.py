@@ -152,9 +152,7 @@ CHILD = Table[ChildContext](
     final=(S.GONE, S.STUCK),
     inputs=_INPUTS,
     rules=(
-        Rule(
-            source=S.STARTING, on=ChildStarted, when=_kill_wanted, target=S.KILLING, act=_kill
-        ),
+        Rule(source=S.STARTING, on=ChildStarted, when=_kill_wanted, target=S.KILLING, act=_kill),
         Rule(
             source=S.STARTING,
             on=ChildStarted,
