@@ -21,9 +21,11 @@ for name in list(os.environ):
         del os.environ[name]
 
 
-# What runs in the background or under nohup has these ignored, and so would what the tests start.
-for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+# What runs in the background or under nohup has some ignored, and so would what the tests start.
+# (The two that Python ignores by itself it restores in what it starts.)
+for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
     if signal.getsignal(number) == signal.SIG_IGN:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, usual)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from interop.processes import variables
 from joinproto.runtime.cgroup import make_cgroup
 from tests.support.life import RANKS, Life
 from tests.support.processes import bystander, children, state, wait_for_end, zombies
@@ -135,6 +136,41 @@ def bring(life: Life, point: str) -> None:
 @pytest.mark.parametrize(("point", "means"), MATRIX)
 def test_nothing_is_left(tmp_path: Path, point: str, means: str) -> None:
     end(tmp_path, point, means, ALL_KINDS)
+
+
+def test_a_helper_that_starts_a_rank_and_dies_at_once(tmp_path: Path) -> None:
+    """The agent hears of both in one turn, with the next rank on its mind."""
+    with Life(tmp_path, ALL_KINDS, gate=3) as life:
+        life.reach_gate()
+
+        def told() -> bool:
+            ranks = children(life.helper)
+            return len([pid for pid in ranks if variables(pid)]) >= 3 and state(life.helper) == "S"
+
+        wait_until(told, "the helper has started three ranks, and said so")
+        life.kill_helper()
+        wait_for_end(life.helper, time.monotonic() + KILLED_WITHIN)
+        life.open_gate()
+        assert life.agent.wait_exit(within=SPARE) == 1
+        assert life.left() == []
+        lines = life.agent.lines("stderr")
+    assert any("the helper process was ended from outside" in line for line in lines)
+    assert not any("cannot happen" in line for line in lines)
+
+
+@pytest.mark.parametrize(("means", "code"), [("normal end", 0), ("Abort", 1), ("SIGINT", 130)])
+def test_a_signal_that_comes_at_the_very_end_changes_nothing(
+    tmp_path: Path, means: str, code: int
+) -> None:
+    """It must not keep the agent from telling all there is to tell."""
+    with Life(tmp_path, ALL_KINDS, signal_while_closing=True) as life:
+        life.run()
+        MEANS[means].act(life)
+        assert life.agent.wait_exit(within=GRACE + SPARE) == code
+        assert life.left() == []
+        lines = life.agent.lines("stderr")
+    assert '"event": "finished"' in lines[-1]
+    assert sum(" was killed by SIG" in line for line in lines) == (6 if code else 0)
 
 
 @pytest.fixture(scope="session")

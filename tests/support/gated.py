@@ -12,6 +12,8 @@
 * unkillable: signals end nobody, as with processes that hang in a driver; all waits for their ends
   are short.
 
+* signal_while_closing: a SIGTERM comes while all that is left is ended.
+
 SIGUSR2 raises an exception that nobody expects, wherever the agent is.
 """
 
@@ -68,6 +70,17 @@ def stop_at_gate(gate: int, fifo: str) -> None:
     mock.patch.object(host, "Children", Gated).start()
 
 
+def signal_while_closing() -> None:
+    """Have the agent get a signal when it has nothing to do any more but to end well."""
+
+    class Closing(children.Children):
+        def close(self, seconds: float) -> list[int]:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().close(seconds)
+
+    mock.patch.object(host, "Children", Closing).start()
+
+
 def wait_no_longer_than(seconds: float) -> None:
     """Have nobody wait longer for processes to end."""
     for module, name in ((host, "KILL_WAIT"), (child, "KILL_WAIT"), (children, "END_WAIT")):
@@ -83,6 +96,8 @@ def prepare(settings: dict[str, Any]) -> None:
     helper = HELPER
     if "gate" in settings:
         stop_at_gate(settings["gate"], settings["fifo"])
+    if settings.get("signal_while_closing"):
+        signal_while_closing()
     if not settings.get("control_group", True):
         helper += WITHOUT_CONTROL_GROUP
     if "fork_fails" in settings:

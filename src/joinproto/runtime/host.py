@@ -256,6 +256,8 @@ class HostRunner(Joiner):
         """The helper is gone, and so are the children."""
         cause = "the helper process was ended from outside, and the children with it"
         alive = self.connection.context.alive
+        # One that was to be asked for next counts as alive, and fails below like the others.
+        self.spawns.clear()
         self.carry_out(self.connection.helper_died(cause, self.loop.now()))
         for slot in sorted(alive):
             if slot in codes:
