@@ -434,7 +434,7 @@ def test_an_exit_is_told_although_nobody_reads(policy: str) -> None:
         Agent(fake.address, ranks, *options, ranks=2) as agent,
     ):
         assert reported.wait(PATIENCE), agent.waiting
-        assert agent.waiting > room() - 65536
+        assert agent.waiting > 0
         reader = threading.Thread(target=lambda: got.append(agent.rest()))
         got: list[bytes] = []
         reader.start()
