@@ -23,11 +23,12 @@ from types import TracebackType
 from typing import Self
 
 from bench._common import DEADLINE, PEER, Link, listen
-from interop.peers import agent_environment, agent_spec, binary, hex_json, our_agent_argv
+from interop.peers import agent_environment, agent_spec, binary, our_agent_argv
 from interop.processes import MARK, ended, kill_marked, marked, variables
-from joinproto.keys import Salt
+from joinproto.keys import OPEN, Salt
 from joinproto.limits import SALT_BYTES
 from joinproto.messages import Abort, Accept, Hello, WorldFormed
+from joinproto.runtime.artifacts import build_envelope
 from joinproto.runtime.descendants import descendants
 
 HOST = "h"
@@ -150,8 +151,18 @@ class World:
 
     def form(self) -> float:
         """Form the world; returns the time just before."""
+        envelope = build_envelope(
+            controller_host="127.0.0.1",
+            controller_port=1,
+            world_size=self.ranks,
+            num_workers=1,
+            host=HOST,
+            ranks=range(self.ranks),
+            local_devices=range(self.ranks),
+            salt=OPEN,
+        )
         began = time.perf_counter()
-        self.link.send(WorldFormed(envelope_hex=hex_json({})))
+        self.link.send(WorldFormed(envelope_hex=envelope))
         return began
 
     def abort(self) -> float:

@@ -197,6 +197,32 @@ def test_a_launcher_that_dies_takes_our_ranks_with_it(version: str) -> None:
         assert ended(rank, within=0)
 
 
+def test_torch_is_told_by_options_what_the_launcher_does_not_say(version: str, gate: Path) -> None:
+    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT"
+    options = ("--torch", "--master-addr", "10.1.2.3", "--master-port", "4000")
+    shown = f'echo "{" ".join("$" + name for name in names.split())}"'
+    known = Worker(host=THEIRS, devices=(0,))
+    with (
+        launcher(version, [known], join={**OPEN, "target_ranks": 2}, rank=f": < {gate}") as world,
+        walk_in(world.port, *options, rank=shown) as agent,
+    ):
+        (rank,) = world.ranks("walk-in")
+        assert agent.wait_exit() == 0
+        said = f"[walk-in:5:r{rank}] {rank} 0 2 1 {rank} 10.1.2.3 4000"
+        assert agent.lines("stdout") == [said]
+
+
+def test_torch_without_those_options_is_an_error_that_names_them(version: str) -> None:
+    known = Worker(host=THEIRS, devices=(0,))
+    with (
+        launcher(version, [known], join={**OPEN, "target_ranks": 2}, rank="sleep 600") as world,
+        walk_in(world.port, "--torch", rank="echo it runs") as agent,
+    ):
+        assert agent.wait_exit() == 1
+        assert agent.lines("stdout") == []
+        agent.wait_line("does not say where rank 0 listens; give --master-addr and --master-port")
+
+
 def test_a_wrong_salt_is_told_as_the_likely_cause(version: str) -> None:
     known = Worker(host=THEIRS, devices=(0,))
     with launcher(version, [known], join={"target_ranks": 2}, scale=0.1) as world:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.processes import variables
+from interop.processes import MARK, variables
 from joinproto.runtime.cgroup import make_cgroup
 from tests.support.life import RANKS, Life
 from tests.support.processes import bystander, children, state, wait_for_end, zombies
@@ -145,7 +145,8 @@ def test_a_helper_that_starts_a_rank_and_dies_at_once(tmp_path: Path) -> None:
 
         def told() -> bool:
             ranks = children(life.helper)
-            return len([pid for pid in ranks if variables(pid)]) >= 3 and state(life.helper) == "S"
+            running = [pid for pid in ranks if MARK in variables(pid)]
+            return len(running) >= 3 and state(life.helper) == "S"
 
         wait_until(told, "the helper has started three ranks, and said so")
         life.kill_helper()

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from joinproto.cli.settings import add_wire, read_options, read_reports, read_spec
-from joinproto.effects import Severity
 from joinproto.errors import JoinprotoError
 from joinproto.limits import GPU_PROBE, GRACE
 from joinproto.runtime.environment import AGENT_VARIABLE, NOTIFY_VARIABLES
@@ -19,6 +18,7 @@ from joinproto.runtime.spec import AgentSpec, role_conflict
 
 if TYPE_CHECKING:
     from joinproto.agent import Say
+    from joinproto.effects import Severity
     from joinproto.runtime.gpus import Detection
     from joinproto.runtime.reports import Reports
     from joinproto.runtime.streams import OutputSettings
@@ -126,6 +126,7 @@ def _run(
 ) -> int:
     """Run one stint, or as many as it takes."""
     from joinproto import agent
+    from joinproto.effects import Severity
 
     ends: list[JoinprotoError | None] = []
 
@@ -138,7 +139,10 @@ def _run(
     mute = reports is not None and reports.mute
     say = _say_in_json if mute else _sayer(args.verbose)
     try:
-        _stints(stint, say) if args.persist else stint(None)
+        if args.persist:
+            _stints(stint, say)
+        else:
+            stint(None)
     except JoinprotoError as error:
         if not mute:
             raise
@@ -168,6 +172,8 @@ def _detection(scale: float) -> Detection:
 
 
 def _sayer(verbose: bool) -> Say:
+    from joinproto.effects import Severity
+
     def say(severity: Severity, text: str) -> None:
         if verbose or severity > Severity.DEBUG:
             print(f"joinproto agent: {text}", file=sys.stderr, flush=True)
