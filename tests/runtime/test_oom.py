@@ -109,6 +109,38 @@ def test_this_system_counts_and_nobody_was_killed_just_now() -> None:
     assert not KillWatch().explains(KILLED, by_agent=False)
 
 
+@pytest.mark.parametrize(
+    ("listed", "group"),
+    [
+        ("9:name=systemd:/\n4:memory:/a/b\n0::/\n", "/a/b"),
+        ("4:cpu,memory:/docker/x:y\n", "/docker/x:y"),
+        ("0::/user.slice\n", None),
+        ("4:memorable:/a\n", None),
+        ("nonsense\n", None),
+        ("", None),
+    ],
+)
+def test_the_older_group_of_this_process(tmp_path: Path, listed: str, group: str | None) -> None:
+    path = tmp_path / "cgroup"
+    assert module._memory_cgroup(str(path)) is None
+    path.write_text(listed)
+    assert module._memory_cgroup(str(path)) == group
+
+
+@pytest.mark.parametrize("unified", [None, "/sys/fs/cgroup/u"])
+@pytest.mark.parametrize("older", [None, "/o"])
+def test_a_groups_own_count_is_asked_before_that_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, unified: str | None, older: str | None
+) -> None:
+    monkeypatch.setattr(module, "own_cgroup", lambda: unified)
+    monkeypatch.setattr(module, "_memory_cgroup", lambda: older)
+    own = [] if unified is None else ["/sys/fs/cgroup/u/memory.events"]
+    if older is not None:
+        own.append("/sys/fs/cgroup/memory/o/memory.oom_control")
+        own.append("/sys/fs/cgroup/memory/memory.oom_control")
+    assert list(module._sources()) == [*own, "/proc/vmstat"]
+
+
 # -- a kill -----------------------------------------------------------------------------------
 
 LIMIT = 64 * 1024 * 1024

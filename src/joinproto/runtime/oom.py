@@ -58,10 +58,10 @@ def _sources() -> Iterable[str]:
     yield "/proc/vmstat"
 
 
-def _memory_cgroup() -> str | None:
+def _memory_cgroup(listed: str = "/proc/self/cgroup") -> str | None:
     """The version 1 memory control group of this process, from where such groups are mounted."""
     try:
-        with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+        with open(listed, encoding="utf-8", errors="surrogateescape") as file:
             rows = (line.rstrip("\n").split(":", 2) for line in file)
             return next(path for _, names, path in rows if "memory" in names.split(","))
     except (OSError, StopIteration, ValueError):
