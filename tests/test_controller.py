@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from joinproto import controller as module
-from joinproto.controller import Controller, Report, signal_name
+from joinproto.controller import Controller, Report
 from joinproto.effects import Severity
 from joinproto.errors import ConfigError
 from joinproto.grammar import WIRES
 from joinproto.keys import Salt
 from joinproto.messages import Abort, Accept, Hello, RankExited, Reject, WorldFormed
+from joinproto.runtime.signals import signal_name
 from joinproto.testing.fakes import FakeAgent
 from joinproto.testing.script import Call, Close, Expect, ReportExits, Say, Until, WaitEnd
 from joinproto.testing.stage import Step

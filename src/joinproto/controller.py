@@ -7,7 +7,6 @@ with Controller(bind=("127.0.0.1", 0), min_ranks=4, on_event=print) as controlle
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -24,8 +23,10 @@ from joinproto.machines.window import Member, WindowConfig, WindowContext
 from joinproto.record import Record
 from joinproto.runtime.addresses import format_address, is_loopback
 from joinproto.runtime.loop import Loop
+from joinproto.runtime.observe import timestamp
 from joinproto.runtime.salts import new_salt
 from joinproto.runtime.server import Server, Terms, listen
+from joinproto.runtime.signals import signal_name
 from joinproto.runtime.torch import MASTER_PORT
 
 Event: TypeAlias = Mapping[str, Any]
@@ -217,9 +218,7 @@ class _Events:
 
     def tell(self, name: str, **members: Any) -> None:
         """Send one event."""
-        now = time.time()
-        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        self._on_event({"event": name, "time": f"{whole}.{int(now % 1 * 1000):03d}Z", **members})
+        self._on_event({"event": name, "time": timestamp(), **members})
         if name == "listening":
             where = format_address(members["host"], members["port"])
             self._text(Severity.INFO, f"listening on {where}")
@@ -319,11 +318,3 @@ class _Events:
         ranks = f"; rank(s) {failed} failed" if failed else ""
         severity = Severity.INFO if report.outcome == "ok" else Severity.ERROR
         self._text(severity, f"finished: {report.outcome}{why}{ranks}")
-
-
-def signal_name(code: int) -> str | None:
-    """The name of the signal that an exit code −N stands for; None when it stands for none."""
-    try:
-        return signal.Signals(-code).name if code < 0 else None
-    except ValueError:
-        return None
