@@ -28,7 +28,7 @@ from unittest import mock
 
 from joinproto.cli import main
 from joinproto.machines import child
-from joinproto.runtime import children, host
+from joinproto.runtime import children, host, loop
 
 HELPER = "import os, sys; sys.path.insert(0, sys.argv[1]); from joinproto.runtime import reaper\n"
 WITHOUT_CONTROL_GROUP = """
@@ -50,9 +50,36 @@ reaper.Reaper._signal = lambda self, slot, number: None
 """
 
 
-def fail(number: int, frame: object) -> None:
-    """Be the exception that nobody expects."""
-    raise RuntimeError("a fault of our own")
+class Fault:
+    """The exception that nobody expects, raised where the agent is when the signal comes.
+
+    What is raised in a handler may hit code that swallows whatever comes its way, as transitions
+    does at the end of every step; then it comes again at the loop's next turn.
+    """
+
+    def __init__(self) -> None:
+        self._due = False
+        run_once, clean_up = loop.Loop.run_once, host.HostRunner._clean_up
+
+        def turn(of: loop.Loop, until: float | None) -> None:
+            run_once(of, until)
+            if self._due:
+                self._raise()
+
+        def end(runner: host.HostRunner) -> None:
+            self._due = False
+            clean_up(runner)
+
+        mock.patch.object(loop.Loop, "run_once", turn).start()
+        mock.patch.object(host.HostRunner, "_clean_up", end).start()
+
+    def come(self, number: int, frame: object) -> None:
+        """Be there, as a handler of a signal."""
+        self._due = True
+        self._raise()
+
+    def _raise(self) -> None:
+        raise RuntimeError("a fault of our own")
 
 
 def stop_at_gate(gate: int, fifo: str) -> None:
@@ -89,7 +116,7 @@ def wait_no_longer_than(seconds: float) -> None:
 
 def prepare(settings: dict[str, Any]) -> None:
     """Make the world as it is to be."""
-    signal.signal(signal.SIGUSR2, fail)
+    signal.signal(signal.SIGUSR2, Fault().come)
     # A shell has them ignored in what it runs in the background, tests not excepted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -203,9 +203,10 @@ class Life:
         self.fake.close()
 
     def kill_relay(self) -> None:
-        """End the relay."""
+        """End the relay; returns when the helper has reaped it, and so tells of it next."""
         (relay,) = [pid for pid in children(self.helper) if RELAY_VARIABLE in variables(pid)]
         os.kill(relay, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{relay}").exists(), "the relay is reaped")
 
     def fail(self) -> None:
         """Have the agent meet an exception that it knows nothing of."""
