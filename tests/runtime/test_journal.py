@@ -167,6 +167,7 @@ def claims(past: Past) -> list[str]:
     return [*(f"{m.host}{list(m.ranks)}" for m in past.members), *["formed"] * past.formed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [(), (FINISHED,)], ids=["crashed", "ended"])
 def test_cut_at_every_byte(tmp_path: Path, ending: tuple[Any, ...]) -> None:
     path = tmp_path / "whole"
