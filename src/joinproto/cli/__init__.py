@@ -25,6 +25,8 @@ from joinproto.errors import JoinprotoError
 COMMANDS: Final = {
     "agent": "join this host to a cluster, start its ranks and watch them",
     "controller": "run the reference controller: admit hosts and form a world of them",
+    "status": "show what a controller says of its run",
+    "start": "give the start to a controller that waits for it",
     "decode": "say what frames hold, from hex or from a captured stream",
     "machines": "draw the state machines, from the tables that drive them",
     "demo": "run a controller, agents and ranks on this machine",
