@@ -39,9 +39,8 @@ def read_token(program: str, path: str) -> str:
     """
     where = f"--token-file {path}"
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        with open(fd, "rb") as file:
-            status = os.fstat(fd)
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
             raw = file.read(TOKEN_BYTES + 1) or b""
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
@@ -54,6 +53,11 @@ def read_token(program: str, path: str) -> str:
         told = f"token file {path!r} can be read by every user of this host; chmod o-r it"
         print(f"joinproto {program}: {told}", file=sys.stderr, flush=True)
     return token
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # Otherwise the opening of a named pipe would wait for its writer for ever.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 class Answer:
