@@ -9,7 +9,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -230,6 +230,7 @@ MEMBERS = st.lists(
 )
 
 
+@settings(max_examples=60)
 @given(view=FIELDS, members=JSON | MEMBERS)
 def test_whatever_a_controller_answers_can_be_shown(view: dict[str, Any], members: Any) -> None:
     assert not controls("".join(show({**view, "members": members})))
@@ -339,4 +340,26 @@ def test_nothing_runs_by_itself(terminal: Terminal) -> None:
     before = threading.active_count()
     table = LiveTable(FakeBoard(), terminal)
     assert threading.active_count() == before
+    table.close()
+
+
+class Gone(Terminal):
+    """A terminal that goes away."""
+
+    error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), BrokenPipeError()], ids=str)
+def test_a_terminal_that_goes_away_does_no_harm(terminal: Terminal, error: OSError) -> None:
+    gone = Gone()
+    table = LiveTable(FakeBoard(), gone)
+    gone.error = error
+    table.refresh()
+    table.on_text(Severity.ERROR, "unheard")
+    table.refresh()
     table.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from joinproto.cli import main
 from joinproto.cli import status as module
+from tests.support.python import PATIENCE
 from tests.support.tcp import refusing
 from tests.support.web import Answering, Request, web
 
@@ -225,3 +228,14 @@ def test_watching_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[1A" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("done")
     assert "\x1b[2J" not in shown
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--watch",)], ids=["", "json", "watch"])
+def test_a_reader_that_went_away(options: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with web(publishing([WAITING] * 9)) as address:
+        argv = [sys.executable, "-m", "joinproto", "status", address, *options]
+        with open(writer, "wb") as out:
+            done = subprocess.run(argv, stdout=out, stderr=subprocess.PIPE, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import IO, Any, Final, Protocol, TypeGuard
 
@@ -284,10 +285,27 @@ def _is_time(value: object) -> TypeGuard[int | float]:
 # -- a table that lives -----------------------------------------------------------------------
 
 
+class Screen(Console):
+    """A console for text from the network, whose reader may go away.
+
+    Args:
+        file: where it writes; None: stderr.
+    """
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        super().__init__(file=file, stderr=file is None, highlight=False, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command to end as all do, instead of ending the process here."""
+        self.quiet = True
+        raise BrokenPipeError
+
+
 class LiveTable:
     """The run on a terminal, drawn anew in the same place; lines are printed above it.
 
-    Nothing runs by itself: it is drawn when `refresh` is called.
+    Nothing runs by itself: it is drawn when `refresh` is called.  A terminal that goes away is not
+    written to any more, and does no harm.
 
     Args:
         board: the run.
@@ -296,7 +314,7 @@ class LiveTable:
 
     def __init__(self, board: Board, file: IO[str] | None = None) -> None:
         self._board = board
-        self._console = Console(file=file, stderr=file is None, highlight=False, markup=False)
+        self._console = Screen(file)
         self._live = Live(
             console=self._console,
             auto_refresh=False,
@@ -304,25 +322,37 @@ class LiveTable:
             redirect_stderr=False,
         )
         self._closed = False
-        self._live.start()
+        with self._tolerant():
+            self._live.start()
 
     def on_text(self, severity: Severity, text: str) -> None:
         """Print a line for people above the table."""
-        line = Text(clean(text), style=STYLES[severity])
         if severity > Severity.DEBUG:
-            self._console.print(line, soft_wrap=True)
+            with self._tolerant():
+                line = Text(clean(text), style=STYLES[severity])
+                self._console.print(line, soft_wrap=True)
 
     def refresh(self) -> None:
         """Draw the run as it is now."""
         if not self._closed:
-            self._live.update(self._picture(), refresh=True)
+            with self._tolerant():
+                self._live.update(self._picture(), refresh=True)
 
     def close(self) -> None:
         """Draw it a last time, and give the terminal back as it was; may be called again."""
         if not self._closed:
             self.refresh()
             self._closed = True
-            self._live.stop()
+            with self._tolerant():
+                self._live.stop()
+
+    @contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        """What cannot be written any more is left out."""
+        try:
+            yield
+        except OSError:
+            self._console.quiet = True
 
     def _picture(self) -> RenderableType:
         try:

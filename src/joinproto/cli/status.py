@@ -132,9 +132,9 @@ class _Printer:
     """Prints states one below the other; those in which only time has gone by are left out."""
 
     def __init__(self) -> None:
-        from rich.console import Console
+        from joinproto.cli.live import Screen
 
-        self._console = Console(file=sys.stdout, highlight=False, markup=False)
+        self._console = Screen(sys.stdout)
         self._last: State = {}
 
     def __call__(self, state: State) -> None:
