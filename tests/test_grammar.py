@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from construct import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,14 @@ def test_the_header() -> None:
     assert Header.build(header) == data
     parsed = Header.parse(data)
     assert {name: parsed[name] for name in header} == header
+
+
+@given(st.binary(min_size=24, max_size=24))
+def test_a_header_reads_in_one_go_as_its_declaration_does_field_by_field(data: bytes) -> None:
+    parsed = Header.parse(data)
+    field_by_field = Struct(*Header.subcons)
+    assert parsed == field_by_field.parse(data)
+    assert Header.build(parsed) == field_by_field.build(parsed) == data
 
 
 def test_what_a_tag_covers_in_front_of_the_payload() -> None:
@@ -328,4 +337,4 @@ def test_constructs_own_lenient_parsers_stand_nowhere() -> None:
     source = Path(grammar.__file__).read_text()
     imported = re.search(r"^ *from construct import (.*)$", source, re.MULTILINE)
     assert imported is not None
-    assert imported[1] == "Bytes, Construct, ConstructError, Int32ul, Struct"
+    assert imported[1] == "Bytes, Construct, ConstructError, Container, Int32ul, Struct"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import fields
 from enum import StrEnum
+from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -16,6 +17,7 @@ from joinproto.grammar import (
     JOIN_KIND,
     U32,
     WIRES,
+    Fields,
     Header,
     ScalarError,
     TagPrefix,
@@ -71,21 +73,18 @@ def encode_payload(message: Message, *, wire: int) -> bytes:
     Raises:
         InvalidMessage: that version has no room for a field that is set, or is not known.
     """
-    payload = _payload(wire, message.number)
-    names = {subcon.name for subcon in payload.subcons}
-    for field in fields(message):
-        if field.name not in names and getattr(message, field.name) is not None:
-            raise InvalidMessage(f"{field.name} cannot be said in wire {wire}")
-    body: bytes = payload.build({name: getattr(message, name) for name in names})
-    return U32.bytes_of(message.number) + body
+    for name in _unsayable(wire, message.number):
+        if getattr(message, name) is not None:
+            raise InvalidMessage(f"{name} cannot be said in wire {wire}")
+    return U32.bytes_of(message.number) + _payload(wire, message.number).bytes_of(message)
 
 
 def fitted(message: Message, *, wire: int) -> Message:
     """`message` without what wire version `wire` cannot say."""
-    names = {subcon.name for subcon in _payload(wire, message.number).subcons}
-    said: dict[str, Any] = {
-        field.name: getattr(message, field.name) for field in fields(message) if field.name in names
-    }
+    if all(getattr(message, name) is None for name in _unsayable(wire, message.number)):
+        return message
+    names = _payload(wire, message.number).names
+    said: dict[str, Any] = {name: getattr(message, name) for name in names}
     return type(message)(**said)
 
 
@@ -115,17 +114,17 @@ def decode_payload(payload: bytes, *, wire: int) -> Decoded:
     notes: list[str] = []
     kind = "message"
     try:
-        number = U32.parse_stream(stream, notes=notes)
+        number = U32.read(stream, notes)
         if number >= len(MESSAGES):
             raise DecodeError(
                 Stage.PAYLOAD, f"variant {number} is no message", field=kind, offset=0
             )
         kind = MESSAGES[number].__name__
-        values = _payload(wire, number).parse_stream(stream, notes=notes)
+        values = _payload(wire, number).read(stream, notes)
     except ScalarError as error:
         path = f"{kind}.{error.field}" if error.field else kind
         raise DecodeError(Stage.PAYLOAD, str(error), field=path, offset=error.offset) from None
-    message = MESSAGES[number](**{name: v for name, v in values.items() if name != "_io"})
+    message = MESSAGES[number](**values)
     found = [Note.NON_MINIMAL_VARINT] if notes else []
     if stream.tell() < len(payload):
         found.append(Note.TRAILING_BYTES)
@@ -142,7 +141,14 @@ def check_tag(kind: int, payload: bytes, tag: bytes, key: Salt) -> None:
         raise DecodeError(Stage.TAG, "the frame was not tagged with this key, or was changed")
 
 
-def _payload(wire: int, number: int) -> Any:
+def _payload(wire: int, number: int) -> Fields:
     if wire not in WIRES:
         raise InvalidMessage(f"wire version {wire} is not known; spoken here: {sorted(WIRES)}")
     return WIRES[wire].payloads[number]
+
+
+@cache
+def _unsayable(wire: int, number: int) -> tuple[str, ...]:
+    """The fields of a message that the version does not carry."""
+    names = _payload(wire, number).names
+    return tuple(field.name for field in fields(MESSAGES[number]) if field.name not in names)

@@ -12,6 +12,9 @@ held against the bytes that are left before anything is allocated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from struct import Struct as Layout
+from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
 from joinproto.lazy import postponed
@@ -19,7 +22,7 @@ from joinproto.limits import MAX_ITEMS, SIGNATURE_BYTES, TAG_BYTES
 
 # construct imports a debugger, which costs an agent's start more than all of this file does.
 with postponed("pdb"):
-    from construct import Bytes, Construct, ConstructError, Int32ul, Struct
+    from construct import Bytes, Construct, ConstructError, Container, Int32ul, Struct
 
 # -- the header -------------------------------------------------------------------------------
 
@@ -32,6 +35,10 @@ CHANNEL_MAGICS = {
     bytes.fromhex("e2170df1"): "control",
     JOIN_MAGIC: "join",
 }
+
+HTTP_HEADS = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"TRAC"))
+"""First bytes of a dial that speaks HTTP.  Published controllers know GET and (0.8) POST; the other
+methods are routed to the same place, to be told there that they are not allowed."""
 
 FRAME_MAGIC = 0xF10D17C4
 
@@ -46,7 +53,27 @@ KINDS = {
     JOIN_KIND: "Join",
 }
 
-Header = Struct(
+
+class Fixed(Struct):  # type: ignore[misc]  # construct carries no types
+    """Fields of fixed size, read and written in one go: there is a header to every frame.
+
+    What is parsed is as long as the fields are, to the byte.
+    """
+
+    def __init__(self, *fields: Any) -> None:
+        super().__init__(*fields)
+        self.names = [field.name for field in fields]
+        codes = ("I" if field.subcon is Int32ul else f"{field.sizeof()}s" for field in fields)
+        self._layout = Layout("<" + "".join(codes))
+
+    def parse(self, data: bytes) -> Any:
+        return Container(zip(self.names, self._layout.unpack(data), strict=True))
+
+    def build(self, obj: Mapping[str, Any]) -> bytes:
+        return self._layout.pack(*map(obj.__getitem__, self.names))
+
+
+Header = Fixed(
     "magic" / Int32ul,
     "version" / Int32ul,
     "tag" / Bytes(TAG_BYTES),
@@ -54,7 +81,7 @@ Header = Struct(
     "length" / Int32ul,
 )
 
-TagPrefix = Struct("kind" / Int32ul, "length" / Int32ul)
+TagPrefix = Fixed("kind" / Int32ul, "length" / Int32ul)
 """What the tag covers in front of the payload; magic and version are outside it."""
 
 # -- scalars ----------------------------------------------------------------------------------
@@ -98,6 +125,14 @@ class _Scalar(Construct):  # type: ignore[misc]
         stream.write(self.bytes_of(obj))
         return obj
 
+    def read(self, stream: Any, notes: list[str]) -> Any:
+        """Parse from a stream; `notes` is told of numbers in more bytes than they need.
+
+        `parse_stream` does the same, and more: for fields that refer to others, which no message
+        has.
+        """
+        return self._parse(stream, SimpleNamespace(notes=notes), "(parsing)")
+
     def bytes_of(self, obj: Any) -> bytes:
         raise NotImplementedError  # pragma: no cover - every subclass has one
 
@@ -123,7 +158,7 @@ class Varint(_Scalar):
             _refuse(stream, path, f"marker {first} in a number of {8 * self.width} bits", start)
         value = int.from_bytes(_take(stream, size, path, f"a number with marker {first}"), "little")
         if len(self.bytes_of(value)) <= size:
-            context._params.notes.append(path)
+            context.notes.append(path)
         return value
 
     def bytes_of(self, obj: int) -> bytes:
@@ -247,6 +282,26 @@ class Tuple(_Scalar):
         return b"".join(value.bytes_of(part) for value, part in zip(self.values, obj, strict=True))
 
 
+class Fields(_Scalar):
+    """Named values one behind the other: the payload of a message behind its number."""
+
+    def __init__(self, *fields: Any) -> None:
+        super().__init__()
+        self.subcons = fields
+        self.names = tuple(field.name for field in fields)
+        self._scalars = tuple((field.name, field.subcon) for field in fields)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> dict[str, Any]:
+        return {
+            name: scalar._parse(stream, context, f"{path} -> {name}")
+            for name, scalar in self._scalars
+        }
+
+    def bytes_of(self, obj: Any) -> bytes:
+        """The bytes of an object that has the fields as attributes."""
+        return b"".join(scalar.bytes_of(getattr(obj, name)) for name, scalar in self._scalars)
+
+
 U32 = Varint(4)
 U64 = Varint(8)
 I32 = Signed()
@@ -255,27 +310,28 @@ SIGNATURE = Exactly(SIGNATURE_BYTES)
 
 # -- payloads ---------------------------------------------------------------------------------
 
-HELLO = Struct(
+HELLO = Fields(
     "host" / STR,
     "local_devices" / Octets(),
     "gpus" / Sequence(STR),
     "libtorch" / STR,
     "dataset_sig" / SIGNATURE,
 )
-HELLO_4 = HELLO + Struct(
+HELLO_4 = Fields(
+    *HELLO.subcons,
     "run_id" / Option(STR),
     "nccl_version" / Option(Tuple(U32, U32, U32)),
     "model_sig" / Option(SIGNATURE),
 )
-ACCEPT = Struct(
+ACCEPT = Fields(
     "ranks" / Sequence(U32),
     "salt_hex" / Option(STR),
     "formation_wait_secs" / U64,
 )
-REJECT = Struct("reason" / STR)
-WORLD_FORMED = Struct("envelope_hex" / STR, "relay_spec_hex" / Option(STR))
-RANK_EXITED = Struct("rank" / U32, "code" / I32)
-ABORT = Struct("reason" / STR)
+REJECT = Fields("reason" / STR)
+WORLD_FORMED = Fields("envelope_hex" / STR, "relay_spec_hex" / Option(STR))
+RANK_EXITED = Fields("rank" / U32, "code" / I32)
+ABORT = Fields("reason" / STR)
 
 
 class Wire(NamedTuple):
@@ -289,7 +345,7 @@ class Wire(NamedTuple):
     """
 
     version: int
-    payloads: tuple[Construct, ...]
+    payloads: tuple[Fields, ...]
     localized: bool = False
 
 
