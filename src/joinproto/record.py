@@ -6,7 +6,7 @@ methods anew for every class; there are eighty of these, and an agent's start is
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 R = TypeVar("R", bound="Record")
 
@@ -25,27 +25,31 @@ class Record:
     fields: ClassVar[tuple[str, ...]] = ()
     hidden: ClassVar[frozenset[str]] = frozenset()
     """Fields that hold a secret, and so are in no repr."""
+    _known: ClassVar[frozenset[str]] = frozenset()
+    _needed: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         noted = cls.__annotations__.items()
         cls.fields = tuple(name for name, kind in noted if "ClassVar" not in str(kind))
+        cls._known = frozenset(cls.fields)
+        cls._needed = frozenset(name for name in cls.fields if not hasattr(cls, name))
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
         given = values.keys()
-        if given != set(self.fields):
-            self._check(given)
+        if given != self._known and not self._needed <= given <= self._known:
+            self._complain(given)
         self.__post_init__()
 
     def __post_init__(self) -> None:
         """Check the values; does nothing unless a subclass does."""
 
-    def _check(self, given: Any) -> None:
+    def _complain(self, given: Any) -> NoReturn:
         name = type(self).__name__
-        if strange := sorted(given - set(self.fields)):
+        if strange := sorted(given - self._known):
             raise TypeError(f"{name} has no field {', '.join(strange)}")
-        if missing := [each for each in self.fields if not hasattr(self, each)]:
-            raise TypeError(f"{name} needs {', '.join(missing)}")
+        missing = [each for each in self.fields if each in self._needed - given]
+        raise TypeError(f"{name} needs {', '.join(missing)}")
 
     def _values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, each) for each in self.fields)

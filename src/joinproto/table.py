@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from joinproto.errors import IllegalInput, TableError
@@ -164,10 +164,7 @@ class Table(Generic[C]):
 
     @cached_property
     def _machine(self) -> Machine:
-        # Late, and once: it is a costly import of an agent's start.
-        from transitions import Machine
-
-        return Machine(
+        return _machine_class()(
             model=None,
             states=list(self.states),
             initial=self.initial,
@@ -191,9 +188,37 @@ class Table(Generic[C]):
                     rule.source,
                     rule.target if rule.target is not rule.source else None,
                     conditions=_condition(rule) if rule.when is not None else None,
-                    # `before` and not `after`: an action that raises leaves the state as it was.
                     before=_before(rule),
                 )
+
+
+@cache
+def _machine_class() -> type[Machine]:
+    """The machine of `transitions`, without what no table has: callbacks but for one, and logs.
+
+    It looks for eight kinds of callback in every step and writes a line about each, which is most
+    of what a step takes; a controller makes ten steps for each host.
+    """
+    # Late, and once: it is a costly import of an agent's start.
+    from transitions import Machine
+    from transitions.core import Transition
+
+    class Step(Transition):
+        def execute(self, event_data: Any) -> bool:
+            if not all(condition.check(event_data) for condition in self.conditions):
+                return False
+            # `before` and not `after`: an action that raises leaves the state as it was.
+            acts: list[Any] = self.before
+            for act in acts:
+                act(event_data)
+            if self.dest:
+                event_data.machine.set_state(self.dest, event_data.model)
+            return True
+
+    class Steps(Machine):
+        transition_cls = Step
+
+    return Steps
 
 
 def _cells(listed: Mapping[Any, Iterable[type]]) -> frozenset[tuple[Enum, type]]:
