@@ -48,6 +48,7 @@ class Row:
         unit: of the samples.
         ours: samples of ours.
         theirs: samples of the rival.
+        note: why there are none, should there be none.
     """
 
     title: str
@@ -57,11 +58,12 @@ class Row:
     unit: str = ""
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
+    note: str = ""
 
     @property
-    def our_median(self) -> float:
-        """Median of ours."""
-        return statistics.median(self.ours)
+    def our_median(self) -> float | None:
+        """Median of ours; None: it was not measured."""
+        return statistics.median(self.ours) if self.ours else None
 
     @property
     def their_median(self) -> float | None:
@@ -71,12 +73,16 @@ class Row:
     @property
     def ratio(self) -> float | None:
         """Ours to the rival's; None: there is none."""
-        return self.our_median / self.their_median if self.their_median else None
+        ours, theirs = self.our_median, self.their_median
+        return ours / theirs if ours is not None and theirs else None
 
     @property
     def reached(self) -> bool | None:
         """Whether the goal is reached; None: there is none, or nothing to compare with."""
-        return self.goal.reached(self.our_median, self.their_median) if self.goal else None
+        ours = self.our_median
+        if self.goal is None or ours is None:
+            return None
+        return self.goal.reached(ours, self.their_median)
 
     def as_json(self) -> dict[str, object]:
         """The row for a program to read."""
@@ -88,6 +94,7 @@ class Row:
             "ratio": self.ratio,
             "ours": {"median": self.our_median, "samples": self.ours},
             "theirs": {"name": self.rival, "median": self.their_median, "samples": self.theirs},
+            "note": self.note,
         }
 
 
@@ -98,7 +105,7 @@ def tell(rows: Sequence[Row], missing: Mapping[str, str]) -> None:
     for row in rows:
         theirs, ratio = (_number(value) for value in (row.their_median, row.ratio))
         figures = f"{_number(row.our_median):>9} {theirs:>9} {row.unit:5} {ratio:>8}"
-        print(f"{row.title:{width}} {figures} {_verdict(row)}  {row.rival}")
+        print(f"{row.title:{width}} {figures} {_verdict(row)}  {row.note or row.rival}")
     for rival in sorted({row.rival for row in rows} & missing.keys()):
         print(f"{rival} was not measured: {missing[rival]}")
 

@@ -14,26 +14,28 @@ Exit code: 0, or 1 when a goal is not reached.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import _supervising as supervising
-from bench._common import PEER, compile_bytecode, machine
+from bench._common import PEER, compile_bytecode
+from bench._report import Measurement, add_options, report
 from bench._supervising import FULL, QUICK, Sizes
-from bench._table import Figures, Goal, Row, tell
+from bench._table import Goal, Row
 from bench._worlds import OURS, Contender, linked, published
 
 PUBLISHED = f"flodl {PEER}"
 LINKED = f"flodl {PEER} with libtorch"
 
 NONE = Goal(0, relative=False)
+
+Part: TypeAlias = Measurement[Contender, Sizes]
 
 FLOODS: Mapping[int, tuple[Goal, Goal | None]] = {
     100: (Goal(3, least=True), Goal(0.4)),
@@ -43,31 +45,10 @@ FLOODS: Mapping[int, tuple[Goal, Goal | None]] = {
 """Length of the lines, and the goals for throughput and CPU."""
 
 
-@dataclass
-class Measurement:
-    """What is measured in one go, by one name, and the rows that come of it."""
-
-    name: str
-    measure: Callable[[Contender, Sizes], Figures]
-    rows: list[Row]
-
-    def concerns(self, contender: Contender) -> bool:
-        """Whether it has rows for this agent."""
-        return contender is OURS or any(row.rival == contender.name for row in self.rows)
-
-    def record(self, contender: Contender, figures: Figures) -> None:
-        """Add what was measured to the rows."""
-        for row in self.rows:
-            if contender is OURS:
-                row.ours += figures[row.figure]
-            elif row.rival == contender.name:
-                row.theirs += figures[row.figure]
-
-
 # -- the rows ---------------------------------------------------------------------------------
 
 
-def measurements(scratch: Path) -> list[Measurement]:
+def measurements(scratch: Path) -> list[Part]:
     """Everything that there is to measure; files of lines go to `scratch`."""
     return [
         Measurement(
@@ -103,7 +84,7 @@ def measurements(scratch: Path) -> list[Measurement]:
     ]
 
 
-def _flood(scratch: Path, length: int) -> Measurement:
+def _flood(scratch: Path, length: int) -> Part:
     throughput, cpu = FLOODS[length]
     lines = f"4 ranks, lines of {length} bytes"
     rows = [
@@ -148,7 +129,7 @@ def agents() -> tuple[list[Contender], dict[str, str]]:
     return found, missing
 
 
-def run(table: Sequence[Measurement], contenders: Sequence[Contender], sizes: Sizes) -> None:
+def run(table: Sequence[Part], contenders: Sequence[Contender], sizes: Sizes) -> None:
     """Take every measurement, the agents by turns."""
     for contender in contenders:
         # Warms the caches up.
@@ -161,57 +142,22 @@ def run(table: Sequence[Measurement], contenders: Sequence[Contender], sizes: Si
                     measurement.record(contender, measurement.measure(contender, sizes))
 
 
-def chosen(text: str, table: Sequence[Measurement]) -> list[Measurement]:
-    """The measurements that are named, in the order of the table.
-
-    Raises:
-        argparse.ArgumentTypeError: one of them is not there.
-    """
-    names = text.split(",")
-    known = [measurement.name for measurement in table]
-    for name in names:
-        if name not in known:
-            raise argparse.ArgumentTypeError(f"no {name!r}; there are {', '.join(known)}")
-    return [measurement for measurement in table if measurement.name in names]
-
-
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="joinproto-bench-") as scratch:
         table = measurements(Path(scratch))
         parser = argparse.ArgumentParser(
             description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        names = ",".join(measurement.name for measurement in table)
-        parser.add_argument(
-            "--rows",
-            metavar="NAME,...",
-            type=lambda text: chosen(text, table),
-            default=table,
-            help=f"measure these alone: {names}",
-        )
-        parser.add_argument("--quick", action="store_true", help="less of everything; rougher")
-        parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+        add_options(parser, [measurement.name for measurement in table])
         options = parser.parse_args()
         # Told to end, it cleans up.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         compile_bytecode()
         contenders, missing = agents()
-        run(options.rows, contenders, QUICK if options.quick else FULL)
-    rows = [row for measurement in options.rows for row in measurement.rows]
-    return report(rows, missing, options.json)
-
-
-def report(rows: Sequence[Row], missing: Mapping[str, str], file: Path | None) -> int:
-    """Print the table, write it to a file too, and return the exit code."""
-    tell(rows, missing)
-    if file is not None:
-        figures = {"rows": [row.as_json() for row in rows], "missing": missing, **machine()}
-        file.write_text(json.dumps(figures, indent=2) + "\n")
-    short = [row.title for row in rows if row.reached is False]
-    sys.stdout.flush()
-    for title in short:
-        print(f"supervision: not reached: {title}", file=sys.stderr)
-    return 1 if short else 0
+        table = [measurement for measurement in table if measurement.name in options.rows]
+        run(table, contenders, QUICK if options.quick else FULL)
+    rows = [row for measurement in table for row in measurement.rows]
+    return report("supervision", rows, missing, options.json)
 
 
 if __name__ == "__main__":
