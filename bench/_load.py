@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Many dialers of one controller, out of a process of their own.
 
 It speaks the wire itself, with frames that are made before the first dial, on one epoll: what it

@@ -111,7 +111,9 @@ def tell(rows: Sequence[Row], missing: Mapping[str, str]) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def _verdict(row: Row) -> str:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 WHOLE = {
     "test_agent_reports.py": "of what whole agents tell programs",
+    "test_bench.py": "of the measurements in bench",
     "test_examples.py": "of the scripts in examples",
     "test_docs.py": "of README.md and docs",
     "test_field.py": "of failures seen in the field, on the machines",
