@@ -66,7 +66,7 @@ class Fixed(Struct):  # type: ignore[misc]  # construct carries no types
         codes = ("I" if field.subcon is Int32ul else f"{field.sizeof()}s" for field in fields)
         self._layout = Layout("<" + "".join(codes))
 
-    def parse(self, data: bytes) -> Any:
+    def parse(self, data: bytes | bytearray) -> Any:
         return Container(zip(self.names, self._layout.unpack(data), strict=True))
 
     def build(self, obj: Mapping[str, Any]) -> bytes:

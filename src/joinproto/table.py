@@ -17,6 +17,7 @@ from joinproto.record import Record
 
 if TYPE_CHECKING:
     from transitions import Machine
+    from transitions.core import Event
 
 C = TypeVar("C")
 """A machine's context: a frozen dataclass."""
@@ -104,13 +105,13 @@ class Table(Generic[C]):
             IllegalInput: the input cannot happen in this state; nothing has changed.
         """
         pair = (model.state, type(given))
-        if pair in self.ignored:
-            return ()
-        if pair not in self._by_cell:
-            raise IllegalInput(self.name, model.state.value, type(given).__name__)
+        event = self._events.get(pair)
+        if event is None:
+            if pair in self.ignored:
+                return ()
+            event = self._event(pair)
         outcome: list[tuple[Any, ...]] = []
-        self._prepare(model.state)
-        self._machine.events[type(given).__name__].trigger(model, given, now, outcome)
+        event.trigger(model, given, now, outcome)
         return outcome[0]
 
     # -- checks -------------------------------------------------------------------------------
@@ -173,40 +174,51 @@ class Table(Generic[C]):
         )
 
     @cached_property
-    def _prepared(self) -> set[Enum]:
-        return set()
+    def _events(self) -> dict[tuple[Enum, type], Event]:
+        return {}
 
-    def _prepare(self, state: Enum) -> None:
-        """Hand the rules of a state to `transitions`, when it is first needed there."""
-        if state in self._prepared:
-            return
-        self._prepared.add(state)
-        for rule in self.rules:
-            if rule.source is state:
-                self._machine.add_transition(
-                    rule.on.__name__,
-                    rule.source,
-                    rule.target if rule.target is not rule.source else None,
-                    conditions=_condition(rule) if rule.when is not None else None,
-                    before=_before(rule),
-                )
+    def _event(self, pair: tuple[Enum, type]) -> Event:
+        """What `transitions` knows of a cell, which it is told when it is first needed.
+
+        Raises:
+            IllegalInput: the cell has no rules.
+        """
+        state, on = pair
+        if pair not in self._by_cell:
+            raise IllegalInput(self.name, state.value, on.__name__)
+        for rule in self._by_cell[pair]:
+            self._machine.add_transition(
+                on.__name__,
+                state,
+                rule.target if rule.target is not state else None,
+                conditions=_condition(rule) if rule.when is not None else None,
+                before=_before(rule),
+            )
+        event: Event = self._machine.events[on.__name__]
+        return self._events.setdefault(pair, event)
 
 
 @cache
 def _machine_class() -> type[Machine]:
-    """The machine of `transitions`, without what no table has: callbacks but for one, and logs.
+    """The machine of `transitions`, without what no table has: queues, and callbacks but for one.
 
-    It looks for eight kinds of callback in every step and writes a line about each, which is most
-    of what a step takes; a controller makes ten steps for each host.
+    It looks for ten kinds of callback in every step and writes a line about each to its log, which
+    is most of what a step takes; a controller makes ten steps for each host.
     """
     # Late, and once: it is a costly import of an agent's start.
     from transitions import Machine
-    from transitions.core import Transition
+    from transitions.core import Event, EventData, Transition
+
+    class Given(Event):
+        def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
+            event_data = EventData(None, self, self.machine, model, args, kwargs)
+            return any(step.execute(event_data) for step in self.transitions[model.state.name])
 
     class Step(Transition):
         def execute(self, event_data: Any) -> bool:
-            if not all(condition.check(event_data) for condition in self.conditions):
-                return False
+            for condition in self.conditions:
+                if not condition.check(event_data):
+                    return False
             # `before` and not `after`: an action that raises leaves the state as it was.
             acts: list[Any] = self.before
             for act in acts:
@@ -216,6 +228,7 @@ def _machine_class() -> type[Machine]:
             return True
 
     class Steps(Machine):
+        event_cls = Given
         transition_cls = Step
 
     return Steps
