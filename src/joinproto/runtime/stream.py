@@ -196,7 +196,8 @@ class Stream:
         except OSError as error:
             self._fail(error)
             return
-        self._watch(self._events & ~WRITE)
+        if self._events & WRITE:
+            self._watch(self._events & ~WRITE)
         if had:
             self._sent()
 
