@@ -167,6 +167,14 @@ class Agent:
         self.ranks: list[int] = []
         self.incoming = b""
 
+    def greet(self) -> bool:
+        """Say Hello; whether that was possible."""
+        try:
+            self.sock.send(self.hello)
+        except OSError:
+            return False
+        return True
+
     def receive(self) -> bool:
         """Take what has come; whether there may be more."""
         try:
@@ -243,16 +251,16 @@ class Load:
         if code not in (0, errno.EINPROGRESS):
             raise OSError(code, "cannot dial")
         self._agents[agent.sock.fileno()] = agent
-        self._epoll.register(agent.sock.fileno(), select.EPOLLOUT)
+        # On loopback a connection is there at once, unless the controller's queue is full.
+        said = agent.greet()
+        self._epoll.register(agent.sock.fileno(), select.EPOLLIN if said else select.EPOLLOUT)
         self._waiting += 1
         self._unfinished += 1
 
     def _poll(self, timeout: float) -> None:
         for fd, events in self._epoll.poll(timeout, maxevents=256):
             agent = self._agents[fd]
-            if agent.hello and events & select.EPOLLOUT:
-                agent.sock.send(agent.hello)
-                agent.hello = b""
+            if events & select.EPOLLOUT and agent.greet():
                 self._epoll.modify(fd, select.EPOLLIN)
                 continue
             waited = agent.accepted_at is None
