@@ -24,10 +24,12 @@ WHOLE = {
     "test_field_processes.py": "of failures seen in the field, with whole processes",
     "test_guards.py": "of tests/guards.py",
     "test_layers.py": "of the imports of all modules",
+    "test_page.py": "of the page of a run, in a browser",
     "test_specs.py": "of the schemas in specs",
     "test_stateful.py": "of agents and controller together",
     "test_survivors.py": "of what is left when an agent has ended",
     "test_tree.py": "of the files of the project",
+    "test_window_model.py": "of the window, in every order of everything",
 }
 """Tests of more than one module, or of none, and what they are of."""
 
