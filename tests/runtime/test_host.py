@@ -251,8 +251,8 @@ def test_an_attempt_that_is_hung_up_on_is_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "kind", "told"),
     [
-        (["./missing"], CommandNotFound, "rank 0 could not be started: ./missing: No such file"),
-        (["/"], CommandNotFound, "rank 0 could not be started: /: Permission denied"),
+        (["./missing"], CommandNotFound, " could not be started: ./missing: No such file"),
+        (["/"], CommandNotFound, " could not be started: /: Permission denied"),
         (["sh", "a\0b"], SpawnFailed, "an argument or a variable cannot be passed on"),
     ],
 )

@@ -74,8 +74,9 @@ def test_a_joiner_stops_where_its_first_child_is_to_be_started(
     join = Join(loop, admitting)
     assert join.run() is None
     assert join.joiner.connection.context.ranks == (8, 9)
-    (spawn,) = join.joiner.spawns
+    spawn, other = join.joiner.spawns
     assert (spawn.rank, spawn.device) == (8, 3)
+    assert other.rank == 9
 
 
 def test_the_link_can_be_taken_away(loop: Loop, admitting: FakeController) -> None:

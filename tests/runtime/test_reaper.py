@@ -173,21 +173,27 @@ def test_a_sweep_is_answered_when_all_is_gone(helper: Helper) -> None:
 # -- what may go wrong ------------------------------------------------------------------------
 
 FAILS_ONCE = """
+import socket
+
 def fail(*given):
-    os.{call} = call
+    {call} = call
     raise OSError({number}, "no")
 
 def run(self):
-    os.{call} = fail
+    {call} = fail
     go(self)
 
-call, go, reaper.Reaper.run = os.{call}, reaper.Reaper.run, run
+call, go, reaper.Reaper.run = {call}, reaper.Reaper.run, run
 """
 
 
 @pytest.mark.parametrize(
     ("call", "number"),
-    [("fork", errno.EAGAIN), ("pidfd_open", errno.EMFILE), ("pipe2", errno.EMFILE)],
+    [
+        ("os.fork", errno.EAGAIN),
+        ("os.pidfd_open", errno.EMFILE),
+        ("socket.socketpair", errno.EMFILE),
+    ],
 )
 def test_a_start_that_fails_is_told_and_the_next_works(call: str, number: int) -> None:
     patch = FAILS_ONCE.format(call=call, number=number)
@@ -247,11 +253,15 @@ ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 helper = reaper.Reaper(theirs)
 request = os.memfd_create("request")
 os.write(request, marshal.dumps(([b"sleep", b"600"], dict(os.environb), None)))
-helper._spawn(7, request, os.dup(1), os.dup(2))
-(pidfd,) = helper._pidfds
+helper._prepare(1)
+(child,) = helper._blanks
 start = time.monotonic()
-helper._ended(pidfd)
-helper._ended(pidfd + 1000)
+helper._heard(child)
+helper._ended(child)
+helper._spawn(7, request, os.dup(1), os.dup(2))
+while child.sock.fileno() >= 0:
+    helper._heard(child)
+helper._ended(child)
 told = [marshal.loads(ours.recv(1000))[:2]]
 ours.setblocking(False)
 helper._end(time.monotonic() + 10)

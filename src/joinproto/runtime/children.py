@@ -22,6 +22,9 @@ MESSAGE_BYTES = 65536
 END_WAIT = 2.0
 """Seconds that the helper has to end by itself, when nothing is left for it to do."""
 
+MOST_EXPECTED = 64
+"""Each of them takes some memory while it waits; the others are forked when they are due."""
+
 LIBRARIES = ("LD_LIBRARY_PATH",)
 
 _PROGRAM = (
@@ -85,6 +88,10 @@ class Children:
         is out.
         """
         self._heir = descendants.become_subreaper()
+
+    def expect(self, count: int) -> None:
+        """Have the helper get ready for so many children, which spares time when they are due."""
+        self._ask("prepare", min(count, MOST_EXPECTED))
 
     def spawn(
         self, slot: int, argv: Sequence[str], environment: Mapping[str, str], directory: str | None

@@ -16,7 +16,7 @@ from joinproto import effects as fx
 from joinproto.effects import Severity
 from joinproto.errors import ArtifactError, CommandNotFound, JoinprotoError, SpawnFailed, Stopped
 from joinproto.limits import DRAIN, KILL_WAIT
-from joinproto.machines.agent import Plan
+from joinproto.machines.agent import AgentState, Plan
 from joinproto.runtime.children import Children
 from joinproto.runtime.job import Job
 from joinproto.runtime.joiner import Joiner
@@ -79,6 +79,7 @@ class HostRunner(Joiner):
         self._starting: dict[int, tuple[int, int]] = {}
         self._kills: KillWatch | None = None
         self._prepared = False
+        self._expecting = False
         self._woken: int | None = None
         self._flushing = False
 
@@ -125,6 +126,9 @@ class HostRunner(Joiner):
     def carry_out(self, effects: list[Any]) -> None:
         """Do what the machine wants, in order, and tell where it is by now."""
         super().carry_out(effects)
+        if not self._expecting and self.connection.state is AgentState.AWAIT_FORMED:
+            self._expecting = True
+            self._helper.expect(len(self.connection.context.ranks))
         if self._observer is not None:
             self._observer.follow(self.connection.state, self.connection.context)
 

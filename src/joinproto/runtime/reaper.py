@@ -34,6 +34,27 @@ SPAWN_FDS = 3
 TERMINATING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+class _Child:
+    """A child that is not reaped.
+
+    Args:
+        pid: its process number.
+        pidfd: ready when it has ended.
+        sock: takes the request, and tells why that could not be met, or ends when it was.
+
+    Attributes:
+        slot: what the agent calls it; None: nobody has asked for it yet.
+        failed: it could not become what it was to be.
+    """
+
+    def __init__(self, pid: int, pidfd: int, sock: socket.socket) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        self.sock = sock
+        self.slot: int | None = None
+        self.failed = False
+
+
 class Reaper:
     """The helper's state.
 
@@ -47,7 +68,9 @@ class Reaper:
         self._limits = _lift_limit()
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._slots: dict[int, int] = {}
-        self._pidfds: dict[int, int] = {}
+        self._children: dict[int, _Child] = {}
+        self._by_fd: dict[int, _Child] = {}
+        self._blanks: list[_Child] = []
         self._epoll = select.epoll()
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # Whoever signals a whole group or service means the agent, which tells what to do.  A
@@ -85,24 +108,23 @@ class Reaper:
             elif fd == self._wake:
                 os.read(self._wake, MESSAGE_BYTES)
                 self._reap_orphans()
-            else:
-                self._ended(fd)
+            elif fd in self._by_fd:
+                child = self._by_fd[fd]
+                if fd == child.pidfd:
+                    self._ended(child)
+                else:
+                    self._heard(child)
         return True
 
     def _obey(self) -> bool:
-        fds = array.array("i")
-        space = socket.CMSG_LEN(SPAWN_FDS * fds.itemsize)
-        # Left to themselves descriptors arrive inheritable, and every child would hold its pipes
-        # twice, beyond its own reach.
-        data, ancillary, _, _ = self._agent.recvmsg(MESSAGE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds.frombytes(content)
+        data, fds = _receive(self._agent)
         if not data:
             return False
         word, *rest = marshal.loads(data)
         if word == "spawn":
             self._spawn(rest[0], *fds)
+        elif word == "prepare":
+            self._prepare(*rest)
         elif word == "signal":
             self._signal(*rest)
         elif word == "sweep":
@@ -124,35 +146,61 @@ class Reaper:
     # -- children -----------------------------------------------------------------------------
 
     def _spawn(self, slot: int, request: int, out: int, err: int) -> None:
-        with open(request, "rb") as file:
-            file.seek(0)
-            argv, environment, directory = marshal.load(file)
-        fds = [out, err]
+        """Hand a request to a forked process, without waiting for it to be met."""
+        fds = [request, out, err]
         try:
-            fds += os.pipe2(os.O_CLOEXEC)
-            pid = os.fork()
+            child = self._blanks.pop() if self._blanks else self._fork()
+            socket.send_fds(child.sock, [b"become"], fds)
+            child.slot = slot
         except OSError as error:
             self._tell("failed", slot, error.errno, b"")
-        else:
-            _, _, told, tell = fds
-            if pid == 0:
-                self._become(argv, environment, directory, (out, err), tell)
-            # So that the end of what the child has to tell shows.
-            os.close(fds.pop())
-            self._started(slot, pid, told)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _become(
-        self,
-        argv: list[bytes],
-        environment: dict[bytes, bytes],
-        directory: bytes | None,
-        output: tuple[int, int],
-        tell: int,
-    ) -> None:
-        """Turn the forked process into the child; never returns."""
+    def _prepare(self, count: int) -> None:
+        """Fork processes ahead of what they are to become: when a world forms there is no time."""
+        try:
+            for _ in range(count):
+                self._blanks.append(self._fork())
+        except OSError:
+            # Whatever stood in the way is told when a child is asked for, if it still does.
+            return
+
+    def _fork(self) -> _Child:
+        """Fork a process that waits for a request.
+
+        Raises:
+            OSError: there is no room for one more, or it cannot be watched.
+        """
+        # Both ends are closed by exec, so their end tells that it was done.
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._await_request(theirs)
+            return self._watch(pid, ours)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+
+    def _watch(self, pid: int, sock: socket.socket) -> _Child:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+        child = self._children[pid] = _Child(pid, pidfd, sock)
+        for fd in (sock.fileno(), pidfd):
+            self._by_fd[fd] = child
+            self._epoll.register(fd, select.EPOLLIN)
+        return child
+
+    def _await_request(self, sock: socket.socket) -> None:
+        """What the forked process does: turn into what it is asked to be; never returns."""
         what = b""
         try:
             os.setsid()
@@ -160,66 +208,84 @@ class Reaper:
             if os.getppid() != self._me:
                 # The helper ended between the fork and the line above.
                 os._exit(127)
-            for fd, target in zip((self._null, *output), (0, 1, 2), strict=True):
+            _, fds = _receive(sock)
+            if not fds:
+                os._exit(127)
+            for fd, target in zip((self._null, *fds[1:]), (0, 1, 2), strict=True):
                 os.dup2(fd, target)
-            if self._limits is not None:
-                resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
+            with open(fds[0], "rb") as file:
+                # The offset is shared with whoever wrote it.
+                file.seek(0)
+                argv, environment, directory = marshal.load(file)
             if directory is not None:
                 what = directory
                 os.chdir(directory)
             what = b""
+            if self._limits is not None:
+                # Last: what was inherited from the helper may be beyond a limit of its own.
+                resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
             os.execvpe(argv[0], argv, environment)
         except OSError as error:
-            os.write(tell, marshal.dumps((error.errno, what)))
+            sock.send(marshal.dumps((error.errno, what)))
         except ValueError:
             # The name of a variable is none.
-            os.write(tell, marshal.dumps((errno.EINVAL, what)))
+            sock.send(marshal.dumps((errno.EINVAL, what)))
         finally:
             os._exit(127)
 
-    def _started(self, slot: int, pid: int, told: int) -> None:
-        failure = os.read(told, MESSAGE_BYTES)
-        if failure:
-            os.waitpid(pid, 0)
-            self._tell("failed", slot, *marshal.loads(failure))
-            return
+    def _heard(self, child: _Child) -> None:
+        """Take note of whether a child has become what it is to be: it has ended, or said why."""
         try:
-            pidfd = os.pidfd_open(pid)
-        except OSError as error:
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            self._tell("failed", slot, error.errno, b"")
+            failure = child.sock.recv(MESSAGE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            # The event was meant for an earlier one, whose descriptor had the same number.
             return
-        self._slots[slot] = pid
-        self._pidfds[pidfd] = slot
-        self._epoll.register(pidfd, select.EPOLLIN)
-        self._tell("started", slot, pid)
+        except ConnectionResetError:
+            # It was killed before it had read its request.
+            failure = b""
+        self._forget(child.sock.detach())
+        if child.slot is None:
+            # Killed by somebody before it was needed.
+            self._blanks.remove(child)
+            child.failed = True
+        elif failure:
+            child.failed = True
+            self._tell("failed", child.slot, *marshal.loads(failure))
+        else:
+            self._slots[child.slot] = child.pid
+            self._tell("started", child.slot, child.pid)
 
-    def _ended(self, pidfd: int) -> None:
+    def _ended(self, child: _Child) -> None:
         """A child ended; epoll gives them in the order in which they did."""
-        slot = self._pidfds.get(pidfd)
-        if slot is None:
-            return
-        pid, status = os.waitpid(self._slots[slot], os.WNOHANG)
-        # Else the event was meant for an earlier child, whose descriptor had the same number: it
-        # ended and this one was started in one round.
+        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        # Else the event was meant for an earlier one, as above.
         if pid:
             self._reaped(pid, status)
 
     def _reap_orphans(self) -> None:
         # Children first: reaped as one among the orphans they would be told out of order.
         for fd, _ in self._epoll.poll(0):
-            self._ended(fd)
+            child = self._by_fd.get(fd)
+            if child is not None and fd == child.pidfd:
+                self._ended(child)
         descendants.reap(self._reaped)
 
     def _reaped(self, pid: int, status: int) -> None:
         """One was reaped that may be a child whose end was not noticed yet."""
-        for pidfd, slot in list(self._pidfds.items()):
-            if self._slots[slot] == pid:
-                del self._pidfds[pidfd], self._slots[slot]
-                self._epoll.unregister(pidfd)
-                os.close(pidfd)
-                self._tell("exited", slot, os.waitstatus_to_exitcode(status))
+        child = self._children.pop(pid, None)
+        if child is None:
+            return
+        self._forget(child.pidfd)
+        if child.sock.fileno() >= 0:
+            self._heard(child)
+        if child.slot is not None and not child.failed:
+            del self._slots[child.slot]
+            self._tell("exited", child.slot, os.waitstatus_to_exitcode(status))
+
+    def _forget(self, fd: int) -> None:
+        del self._by_fd[fd]
+        self._epoll.unregister(fd)
+        os.close(fd)
 
     def _end(self, until: float) -> list[int]:
         """End every descendant; returns the numbers of those that will not end."""
@@ -233,6 +299,19 @@ class Reaper:
         except OSError:
             # Nobody is left to be told.
             return
+
+
+def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """A message, empty at the end of them, and the descriptors that came with it."""
+    fds = array.array("i")
+    space = socket.CMSG_LEN(SPAWN_FDS * fds.itemsize)
+    # Left to themselves descriptors arrive inheritable, and every child would hold its pipes twice,
+    # beyond its own reach.  (`socket.recv_fds` does not pass its flags on.)
+    data, ancillary, _, _ = sock.recvmsg(MESSAGE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(content)
+    return data, fds.tolist()
 
 
 def _nothing(number: int, frame: object) -> None:

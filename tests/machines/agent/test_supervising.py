@@ -103,22 +103,22 @@ class TestSpawning:
     def test_the_relay_first_then_one_rank_a_device(self) -> None:
         agent = Agent()
         told = tell(Severity.INFO, "world formed; starting a relay and 2 rank(s)")
-        assert agent.give(RELAYED) == [told, spawn(0)]
-        assert agent.give(ChildStarted(slot=0)) == [spawn(1, rank=2, local=0)]
-        assert agent.give(ChildStarted(slot=1)) == [spawn(2, rank=3, local=1)]
-        assert agent.give(ChildStarted(slot=2)) == []
+        ranks = [spawn(1, rank=2, local=0), spawn(2, rank=3, local=1)]
+        assert agent.give(RELAYED) == [told, spawn(0), *ranks]
+        for slot in range(3):
+            assert agent.give(ChildStarted(slot=slot)) == []
 
     def test_no_relay_where_none_is_asked_for(self) -> None:
         agent = Agent()
         told = tell(Severity.INFO, "world formed; starting 2 rank(s)")
-        assert agent.give(PLAIN) == [told, spawn(0, rank=2, local=0)]
-        assert agent.give(ChildStarted(slot=0)) == [spawn(1, rank=3, local=1)]
+        ranks = [spawn(0, rank=2, local=0), spawn(1, rank=3, local=1)]
+        assert agent.give(PLAIN) == [told, *ranks]
 
     def test_empty_artifacts_are_artifacts(self) -> None:
         agent = Agent()
         effects = agent.give(WorldFormed(envelope_hex="", relay_spec_hex=""))
         assert effects[1] == spawn(0, artifact_hex="")
-        assert agent.give(ChildStarted(slot=0)) == [spawn(1, rank=2, local=0, artifact_hex="")]
+        assert effects[2] == spawn(1, rank=2, local=0, artifact_hex="")
 
     def test_the_version_that_was_answered_goes_with_them(self) -> None:
         effects = Agent(wire=1).give(PLAIN)
@@ -129,20 +129,20 @@ class TestSpawning:
         agent.give(RELAYED, ChildStarted(slot=0))
         failed = ChildFailed(slot=1, cause="out of processes")
         assert agent.give(failed) == teardown("rank 2 could not be started: out of processes")
+        assert agent.give(ChildFailed(slot=2, cause="the host is being torn down")) == []
         effects = agent.give(*ended(0, -15))
         assert isinstance(finish(effects), SpawnFailed)
-        assert agent.context.started == 2  # nothing was asked for after it
 
     @pytest.mark.parametrize(
         ("not_found", "kind", "code"), [(False, SpawnFailed, 1), (True, CommandNotFound, 2)]
     )
-    def test_when_the_first_cannot_be_started_that_is_all(
+    def test_the_first_that_cannot_be_started_decides(
         self, not_found: bool, kind: type[JoinprotoError], code: int
     ) -> None:
         agent = Agent()
         effects = agent.give(PLAIN, ChildFailed(slot=0, cause="why", not_found=not_found))
-        assert effects[:2] == teardown("rank 2 could not be started: why")
-        error = finish(effects)
+        assert effects == teardown("rank 2 could not be started: why")
+        error = finish(agent.give(ChildFailed(slot=1, cause="too", not_found=not not_found)))
         assert type(error) is kind
         assert error.exit_code == code
         assert agent.state is S.ABORTED
@@ -150,13 +150,14 @@ class TestSpawning:
     def test_a_failure_that_tearing_down_brought_about_is_not_told(self) -> None:
         agent = Agent()
         agent.give(RELAYED, ChildStarted(slot=0), TERM)
-        assert agent.give(ChildFailed(slot=1, cause="torn down")) == []
+        for slot in (1, 2):
+            assert agent.give(ChildFailed(slot=slot, cause="torn down")) == []
         assert isinstance(finish(agent.give(*ended(0))), Stopped)
 
     def test_the_same_as_the_last_of_all(self) -> None:
         agent = Agent()
-        agent.give(PLAIN, TERM)
-        effects = agent.give(ChildFailed(slot=0, cause="torn down"))
+        agent.give(PLAIN, TERM, ChildFailed(slot=0, cause="torn down"))
+        effects = agent.give(ChildFailed(slot=1, cause="torn down"))
         assert effects[0] == fx.CloseLink()
         assert isinstance(finish(effects), Stopped)
 
@@ -348,9 +349,9 @@ class TestStopping:
     def test_without_a_grace_children_are_killed_at_once(self) -> None:
         assert started(grace=0).give(TERM)[-1] == fx.KillChildren()
 
-    def test_no_child_is_asked_for_after_it_began(self) -> None:
+    def test_a_child_that_has_started_meanwhile_changes_nothing(self) -> None:
         agent = Agent()
-        agent.give(RELAYED, TERM)
+        agent.give(RELAYED, TERM, *(ChildFailed(slot=slot, cause="torn down") for slot in (1, 2)))
         assert agent.give(ChildStarted(slot=0)) == []
         assert isinstance(finish(agent.give(*ended(0, -15))), Stopped)
 

@@ -148,13 +148,6 @@ AGENT = Table[AgentContext](
         Rule(source=S.AWAIT_FORMED, on=LinkBroken, target=S.ABORTED, act=joining.lost_early),
         *_while_linked(S.AWAIT_FORMED),
         *_always(S.AWAIT_FORMED),
-        Rule(
-            source=S.SUPERVISING,
-            on=ChildStarted,
-            when=supervising.more_to_start,
-            target=S.SUPERVISING,
-            act=supervising.start_next,
-        ),
         Rule(source=S.SUPERVISING, on=ChildStarted, target=S.SUPERVISING, act=supervising.nothing),
         Rule(
             source=S.SUPERVISING,

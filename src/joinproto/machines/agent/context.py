@@ -69,8 +69,7 @@ class AgentContext(Record):
         peer: address of the controller, for people.
         ranks: global ranks, in the order of the devices.
         formed: the artifacts.
-        started: children that have been asked for; the next one's slot.
-        alive: children whose process runs or is being started.
+        alive: children whose process runs or is to be started.
         unreported: children whose end has not been dealt with to the end.
         codes: slot → exit code of children that have ended.
         stuck: slots of children that cannot be ended.
@@ -86,7 +85,6 @@ class AgentContext(Record):
     peer: str = ""
     ranks: tuple[int, ...] = ()
     formed: WorldFormed | None = None
-    started: int = 0
     alive: frozenset[int] = frozenset()
     unreported: frozenset[int] = frozenset()
     codes: tuple[tuple[int, int], ...] = ()

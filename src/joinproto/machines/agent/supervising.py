@@ -22,7 +22,6 @@ from joinproto.inputs import (
     ChildDrained,
     ChildExited,
     ChildFailed,
-    ChildStarted,
     ChildStuck,
     EndOfStream,
     HelperDied,
@@ -38,43 +37,27 @@ from joinproto.record import replace
 
 
 def formed(ctx: AgentContext, given: WorldFormed, now: float) -> Outcome:
-    ctx, effects = _spawn_next(replace(ctx, formed=given))
+    ctx = replace(ctx, formed=given)
+    slots = range(ctx.children)
     relay = "a relay and " if ctx.relays else ""
-    return ctx, (
+    return replace(ctx, alive=frozenset(slots), unreported=frozenset(slots)), (
         *calm(),
         say(f"world formed; starting {relay}{len(ctx.ranks)} rank(s)"),
-        *effects,
+        *(_spawn(ctx, given, slot) for slot in slots),
     )
 
 
-def _spawn_next(ctx: AgentContext) -> Outcome:
-    assert ctx.formed is not None
-    slot = ctx.started
+def _spawn(ctx: AgentContext, given: WorldFormed, slot: int) -> fx.Spawn:
     rank = ctx.rank_of(slot)
     local = None if rank is None else slot - ctx.relays
-    spawn = fx.Spawn(
+    return fx.Spawn(
         slot=slot,
-        artifact_hex=ctx.formed.relay_spec_hex or "" if rank is None else ctx.formed.envelope_hex,
+        artifact_hex=given.relay_spec_hex or "" if rank is None else given.envelope_hex,
         rank=rank,
         local_rank=local,
         device=None if local is None else ctx.plan.hello.local_devices[local],
         wire=ctx.version,
     )
-    ctx = replace(
-        ctx,
-        started=slot + 1,
-        alive=ctx.alive | {slot},
-        unreported=ctx.unreported | {slot},
-    )
-    return ctx, (spawn,)
-
-
-def more_to_start(ctx: AgentContext, given: ChildStarted, now: float) -> bool:
-    return ctx.failure is None and ctx.started < ctx.children
-
-
-def start_next(ctx: AgentContext, given: ChildStarted, now: float) -> Outcome:
-    return _spawn_next(ctx)
 
 
 def nothing(ctx: AgentContext, given: Any, now: float) -> Outcome:
@@ -144,7 +127,6 @@ def child_stuck(ctx: AgentContext, given: ChildStuck, now: float) -> Outcome:
 
 
 def last(ctx: AgentContext, given: Any, now: float) -> bool:
-    # The next child is asked for when one has started, so what is left is all there will be.
     return ctx.unreported == {given.slot}
 
 
