@@ -160,10 +160,10 @@ def member(host: str, *ranks: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def rank(number: int, state: str = "waiting", **more: Any) -> dict[str, Any]:
-    """A rank, on the device of the same number."""
+    """A rank of a host with eight devices."""
     return {
         "rank": number,
-        "device": number,
+        "device": number % 8,
         "state": state,
         "code": None,
         "signal": None,

@@ -45,11 +45,13 @@ function pad(number) {
   return String(number).padStart(2, "0");
 }
 
+// A number stays on the line of its unit.
 function span(seconds) {
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${seconds.toFixed(1)}\u00a0s`;
   const whole = Math.round(seconds);
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${pad(whole % 60)} s`;
-  return `${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} min`;
+  const minutes = Math.floor(whole / 60) % 60;
+  if (whole < 3600) return `${minutes}\u00a0min ${pad(whole % 60)}\u00a0s`;
+  return `${Math.floor(whole / 3600)}\u00a0h ${pad(minutes)}\u00a0min`;
 }
 
 function clock(seconds) {
@@ -94,8 +96,8 @@ function because(state) {
 }
 
 function joined(state) {
-  const of = state.target_ranks === null ? "" : ` of ${state.target_ranks}`;
-  const ranks = state.target_ranks === null ? count(state.joined_ranks, "rank") : `${state.joined_ranks}${of} ranks`;
+  const target = state.target_ranks;
+  const ranks = target === null ? count(state.joined_ranks, "rank") : `${state.joined_ranks} of ${count(target, "rank")}`;
   return `${ranks} joined on ${count(state.joined_hosts, "host")}`;
 }
 
@@ -145,7 +147,7 @@ function title(state) {
 
 // -- overview ---------------------------------------------------------------------------------
 
-function fact(name, text) {
+function fact(name, text, bad = false) {
   let entry = facts.get(name);
   if (!entry) {
     const value = make("dd");
@@ -155,6 +157,7 @@ function fact(name, text) {
   }
   entry.row.hidden = text === null;
   if (text !== null) write(entry.value, text);
+  mark(entry.row, bad);
 }
 
 function remaining(seconds, passed) {
@@ -166,7 +169,7 @@ function remaining(seconds, passed) {
 
 function tick() {
   if (shown === null) return;
-  fact("Window closes in", remaining(shown.window_remaining_secs, "has passed"));
+  fact("Join window", remaining(shown.window_remaining_secs, "has passed"));
   fact("Given up in", remaining(shown.cap_remaining_secs, "has passed"));
 }
 
@@ -182,7 +185,7 @@ function showFacts(state) {
   fact("Formed after", started === null ? null : span(started));
   fact("Running", formed ? String(running) : null);
   fact("Exited", formed ? String(state.exited_ranks) : null);
-  fact("Failed or lost", formed ? String(state.failed_ranks) : null);
+  fact("Failed or lost", formed ? String(state.failed_ranks) : null, state.failed_ranks > 0);
   fact("Start", isOpen(state) ? (state.start_armed ? `${state.start_mode}, given` : state.start_mode) : null);
   fact("Turned away", state.turned_away ? String(state.turned_away) : null);
   fact("Not admitted yet", state.unadmitted ? String(state.unadmitted) : null);
