@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection
 
+from joinproto.messages import Accept, Hello, RankExited, WorldFormed
+from joinproto.testing.fakes import FakeAgent
+from joinproto.testing.script import Close, Expect, ReportExits, Say, Until
 from tests.support.browser import Tab, browser, needs_chromium
 from tests.support.page import Stage, member, rank, staged, state
+from tests.support.roles import RunningController
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
@@ -105,6 +110,43 @@ def test_a_world_forms_and_fails_before_its_eyes(tab: Tab, stage: tuple[Stage, s
     tab.says("#summary", "Reason: rank 1 was killed.")
     assert "host lost after 1 min 21 s: reset" in text(tab, "#failures")
     assert rows(tab)[2:] == ["2 2 lost – –", "3 3 exited 0 1 min 20 s"]
+    assert not is_seen(tab, "#connection")
+    assert tab.complaints == []
+
+
+def test_the_page_of_a_controller(tab: Tab) -> None:
+    """The same with nothing made up: a controller, two hosts, a start given by hand."""
+    fails, ends = threading.Event(), threading.Event()
+    ann = [
+        Say(Hello(host=HOSTILE, local_devices=(0, 1), gpus=("H100", "L4"))),
+        *(Expect(Accept), Expect(WorldFormed)),
+        *(Until(fails.is_set), Say(RankExited(rank=0, code=-9))),
+        *(Until(ends.is_set), Say(RankExited(rank=1, code=0)), Close()),
+    ]
+    bob = [
+        Say(Hello(host="bob", local_devices=(0,))),
+        *(Expect(Accept), Expect(WorldFormed)),
+        *(Until(ends.is_set), ReportExits(), Close()),
+    ]
+    with RunningController(min_ranks=3, start_mode="manual") as run:
+        tab.open(f"http://{run.where}/")
+        tab.says("#summary", "0 ranks joined on 0 hosts. 3 ranks to go until the quorum.")
+        with FakeAgent(ann).dial(*run.address):
+            tab.says(".name", HOSTILE)
+            assert not is_seen(tab, "#start-button")
+            with FakeAgent(bob).dial(*run.address):
+                tab.until("document.getElementById('start-button').checkVisibility()")
+                tab.evaluate("document.getElementById('start-button').click()")
+                tab.says("#start-answer", "The controller has taken the start.")
+                tab.says("#summary", "The world has formed: 3 ranks on 2 hosts.")
+                fails.set()
+                tab.says("#failures", "SIGKILL (−9)")
+                assert [row.split()[2] for row in rows(tab)] == ["failed", "running", "running"]
+                ends.set()
+                tab.says("#summary", "The run is over: it failed. 1 rank has failed or been lost.")
+        assert run.report().outcome == "failed"
+    assert [row.split()[2] for row in rows(tab)] == ["failed", "exited", "exited"]
+    assert tab.evaluate("document.images.length") == 0
     assert not is_seen(tab, "#connection")
     assert tab.complaints == []
 
