@@ -218,6 +218,7 @@ def test_a_refusal_of_the_events_is_asked_again(tab: Tab, stage: tuple[Stage, st
     stage[0].show(state("waiting"))
     tab.open(stage[1])
     tab.until("document.getElementById('connection').checkVisibility()")
+    assert "could not be made" in text(tab, "#connection")
     stage[0].refuse_events = False
     tab.says("#summary", "0 of 6")
     assert not is_seen(tab, "#connection")

@@ -360,10 +360,9 @@ function show(state) {
 function showConnection(isLost) {
   if (isLost && !lost) {
     const time = new Date().toLocaleTimeString();
-    write(
-      at("connection"),
-      `The connection to the controller was lost at ${time}. What is shown here is old. Connecting again …`,
-    );
+    const what = shown === null ? "could not be made" : "was lost";
+    const old = shown === null ? "" : " What is shown here is old.";
+    write(at("connection"), `The connection to the controller ${what} at ${time}.${old} Trying again …`);
   }
   lost = isLost;
   at("connection").hidden = !lost;
@@ -414,7 +413,7 @@ async function askForStart() {
     const answer = await fetch(`start${query}`, { method: "POST" });
     const said = (await answer.text()).trim().slice(0, ANSWER_LENGTH);
     if (answer.ok) return "The controller has taken the start.";
-    const hint = answer.status === 403 ? " Open this page with ?token=… in its address to be allowed to." : "";
+    const hint = answer.status === 403 ? ". Open this page with ?token=… in its address to be allowed to." : "";
     return `The controller refused the start (${answer.status}): ${said}${hint}`;
   } catch (error) {
     return `The controller could not be reached: ${error.message}`;
