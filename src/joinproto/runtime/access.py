@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from joinproto.errors import ConfigError
 from joinproto.record import Record
 from joinproto.runtime.addresses import is_loopback, parse_address
-from joinproto.runtime.http import Request
+from joinproto.runtime.exchange import Request
 
 SEE_WITH = "the token of --status-token-file, as ?token= or Bearer"
 

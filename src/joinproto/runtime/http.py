@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from joinproto.record import Record
+from joinproto.runtime.exchange import HEADERS, Answer, Request, phrase, read_request
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.stream import Stream
 from joinproto.runtime.timers import Timers
@@ -28,45 +28,6 @@ DRAIN = 2.0
 """Seconds in which the other end may close first: an answer is not lost to a reset."""
 
 PIECE = 64 * 1024
-
-HEADERS = (
-    (
-        "Content-Security-Policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cache-Control", "no-store"),
-)
-"""On every answer."""
-
-
-class Request(Record):
-    """A request that came in whole; its body does not count.
-
-    Names of headers are in lower case, the values of one that came several times joined by commas.
-    """
-
-    hidden = frozenset({"query", "headers"})  # a token may be there
-    method: str
-    path: str
-    query: Mapping[str, Sequence[str]]
-    headers: Mapping[str, str]
-    peer_host: str
-
-
-class Answer(Record):
-    """What is said to a request; with `stream`, there is no end to it.
-
-    Whoever `stream` is sends parts through `HttpConnection.send` from when it is called.
-    """
-
-    status: int = 200
-    kind: str = "application/json"
-    body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
-    stream: Callable[[HttpConnection], None] | None = None
 
 
 class Answering(Protocol):
@@ -300,7 +261,7 @@ class HttpConnection:
     def _answer(self) -> Answer:
         request = self._request
         assert request is not None
-        read = _read_request(request, self._peer_host)
+        read = read_request(request, self._peer_host)
         return self._answering.refuse(400) if read is None else self._answering.answer(read)
 
     def _respond(self, answer: Answer) -> None:
@@ -315,7 +276,7 @@ class HttpConnection:
             # for answers gets no more than one at a time.
             headers.append(("Connection", "close"))
         self._put(
-            h11.Response(status_code=answer.status, reason=_phrase(answer.status), headers=headers)
+            h11.Response(status_code=answer.status, reason=phrase(answer.status), headers=headers)
         )
         if answer.stream is not None and not is_head:
             self._timers.clear(self)
@@ -373,32 +334,3 @@ class HttpConnection:
         self._timers.clear(self)
         self._out.clear()
         self._answering.closed(self)
-
-
-def _read_request(request: h11.Request, peer_host: str) -> Request | None:
-    """The request, taken apart; None: its target cannot be."""
-    from urllib.parse import parse_qs, urlsplit
-
-    headers: dict[str, str] = {}
-    for name, value in request.headers:
-        key, text = name.decode("ascii"), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    target = request.target.decode("ascii")
-    try:
-        parts = urlsplit(f"http://x{target}" if target.startswith("/") else target)
-        query = parse_qs(parts.query, max_num_fields=32)
-    except ValueError:
-        return None
-    return Request(
-        method=request.method.decode("ascii"),
-        path=parts.path,
-        query=query,
-        headers=headers,
-        peer_host=peer_host,
-    )
-
-
-def _phrase(status: int) -> str:
-    from http import HTTPStatus
-
-    return HTTPStatus(status).phrase

@@ -28,7 +28,8 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 from joinproto.runtime.access import Access
-from joinproto.runtime.http import Answer, HttpConnection, Request
+from joinproto.runtime.exchange import Answer, Request
+from joinproto.runtime.http import HttpConnection
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.rendering import Rendering
 from joinproto.runtime.subscribers import Subscribers
