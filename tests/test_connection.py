@@ -283,15 +283,13 @@ class TestAgentReading:
 
 
 class TestAgentChildren:
-    def test_they_are_started_one_behind_the_other(self) -> None:
+    def test_all_are_asked_for_in_their_order(self) -> None:
         agent = admitted()
-        (spawn,) = [e for e in agent.told(FORMED) if isinstance(e, fx.Spawn)]
-        assert (spawn.slot, spawn.rank) == (0, None)
-        (spawn,) = agent.child_started(0, NOW)
-        assert (spawn.slot, spawn.rank, spawn.device) == (1, 2, 0)
-        (spawn,) = agent.child_started(1, NOW)
-        assert (spawn.slot, spawn.rank, spawn.device) == (2, 3, 1)
-        assert agent.child_started(2, NOW) == []
+        spawns = [e for e in agent.told(FORMED) if isinstance(e, fx.Spawn)]
+        asked = [(spawn.slot, spawn.rank, spawn.device) for spawn in spawns]
+        assert asked == [(0, None, None), (1, 2, 0), (2, 3, 1)]
+        for slot in range(3):
+            assert agent.child_started(slot, NOW) == []
 
     def test_an_exit_goes_out_when_its_output_has(self) -> None:
         agent = supervising()
@@ -371,13 +369,18 @@ class TestAgentChildren:
         agent.child_started(0, NOW)
         effects = agent.child_failed(1, "ENOMEM", NOW)
         assert effects[1:] == [fx.Terminate(slot=0)]
+        # This one has started all the same, and is told to stop at once.
+        assert agent.child_started(2, NOW) == [fx.Terminate(slot=2)]
+        ended(agent, 2, -15)
         error = finish(ended(agent, 0, -15))
         assert str(error) == "rank 2 could not be started: ENOMEM"
 
     def test_a_command_that_is_not_there(self) -> None:
         agent = admitted()
         agent.told(FORMED)
-        error = finish(agent.child_failed(0, "no such file", NOW, not_found=True))
+        agent.child_failed(0, "no such file", NOW, not_found=True)
+        agent.child_failed(1, "the host is being torn down", NOW)
+        error = finish(agent.child_failed(2, "the host is being torn down", NOW))
         assert error.exit_code == 2
 
     def test_a_relay_that_dies(self) -> None:
@@ -452,7 +455,6 @@ class TestControllerRouting:
             (b"\xe0\x17\x0d\xf1", "rendezvous"),
             (b"\xe1\x17\x0d\xf1", "data"),
             (b"\xe2\x17\x0d\xf1", "control"),
-            (b"GET / HTTP/1.1\r\n\r\n", ""),
             (b"\x16\x03\x01\x02\x00\x01", ""),  # TLS
             (b"\xf1\x0d\x17\xe3", ""),  # the magic, big-endian
         ],
@@ -464,6 +466,20 @@ class TestControllerRouting:
         assert [type(effect) for effect in effects] == [fx.CloseLink, fx.TurnedAway]
         assert (peer.channel, peer.state) == (channel, ControllerState.CLOSED)
         assert peer.data_to_send() == b""
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
+    def test_http_is_handed_over_with_all_that_has_come(self, method: str) -> None:
+        peer = Peer()
+        request = f"{method} / HTTP/1.1\r\n\r\n".encode()
+        assert peer.receive_data(request[:3], NOW) == []
+        assert peer.receive_data(request[3:], NOW) == [fx.HandOver()]
+        assert (peer.channel, peer.head, peer.next_timer) == ("http", request, None)
+        assert peer.receive_data(b"more", NOW) == []
+
+    def test_what_an_unfinished_frame_holds(self) -> None:
+        peer = Peer()
+        peer.receive_data(JOIN + frame_of(HELLO)[:30], NOW)
+        assert peer.held_bytes == 30
 
     @pytest.mark.parametrize("there", range(4))
     def test_one_that_ends_before_it_is_routed(self, there: int) -> None:

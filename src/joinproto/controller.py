@@ -7,32 +7,40 @@ with Controller(bind=("127.0.0.1", 0), min_ranks=4, on_event=print) as controlle
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from joinproto.effects import Severity
 from joinproto.errors import ConfigError
 from joinproto.grammar import WIRES
 from joinproto.inputs import RankReported, StopRequested
 from joinproto.keys import Salt
-from joinproto.limits import JOIN_TIMEOUT
+from joinproto.limits import DRAIN, JOIN_TIMEOUT
 from joinproto.machines.controller import Admission
-from joinproto.machines.window import Member, WindowConfig, WindowContext
+from joinproto.machines.window import Check, StartMode, WindowConfig
 from joinproto.record import Record
-from joinproto.runtime.addresses import format_address, is_loopback
+from joinproto.runtime.addresses import is_loopback
+from joinproto.runtime.announcer import Announcer, Event
+from joinproto.runtime.board import Board, outcome
+from joinproto.runtime.listener import lift_descriptor_limit, listen
 from joinproto.runtime.loop import Loop
-from joinproto.runtime.observe import timestamp
+from joinproto.runtime.makers import Maker, PublishedMaker
+from joinproto.runtime.output import Sink, flush
 from joinproto.runtime.salts import new_salt
-from joinproto.runtime.server import Server, Terms, listen
-from joinproto.runtime.signals import signal_name
+from joinproto.runtime.server import Server, Terms
+from joinproto.runtime.timers import Timers
 from joinproto.runtime.torch import MASTER_PORT
+from joinproto.runtime.unadmitted import Limits
+from joinproto.runtime.web import Access, Web
 
-Event: TypeAlias = Mapping[str, Any]
+__all__ = ["Controller", "Event", "Report"]
 
-QUIET = 1.0
-"""Seconds in which turned-away dials that never said who they are make one event, not more."""
+
+SHOWN_APART = 0.25
+SHOWN_AGAIN = 1.0
+"""Seconds between two calls of `on_change`: the fewest, and the most."""
 
 
 class Report(Record):
@@ -43,12 +51,14 @@ class Report(Record):
         exits: rank → exit code, −N for signal N, of every rank whose end was told.
         lost: host → cause, of hosts whose link ended while ranks of theirs ran.
         reason: why the run was given up; None when it was not.
+        hosts: every host with its ranks, as in the event `finished`.
     """
 
     outcome: str
     exits: Mapping[int, int]
     lost: Mapping[str, str]
     reason: str | None
+    hosts: Sequence[Mapping[str, Any]] = ()
 
     @property
     def exit_code(self) -> int:
@@ -72,6 +82,11 @@ class Controller:
         target_ranks: as many ranks form the world at once.
         join_timeout: seconds (unscaled) for which the window stays open even with quorum.
         max_join_timeout: seconds (unscaled) after which it fails without quorum.
+        start_mode: who closes the window: the clock (auto), the operator (manual), or whoever is
+            first (hybrid).
+        checks: what members must agree on, where they say it.
+        max_rejected: more dials turned away than this fail the window; None: they never do.
+        max_failures: more ranks failed or lost than this end the run; None: they never do.
         salt: the pre-shared salt; None admits openly.
         open_admission: admit openly on an address that is not loopback.
         dataset_sig: what every host must carry; None: what the first one carries.
@@ -82,13 +97,26 @@ class Controller:
         master_port: a port on rank 0's host, told to ranks that run torch.distributed.
         local_hosts: hosts whose link may end while their ranks run, because the caller runs them
             (see `join_and_spawn_local`) and tells their ends with `rank_exited`.
+        maker: makes the artifacts; given the loop and its timers; None: as published controllers.
+        record: file for a journal of the run; None: none.
+        status_open: the page, `/events` and `/metrics` are for everyone who reaches the port, also
+            where that is not loopback.
+        status_token: whoever has it may see them too, and give the start.
+        limits: how many connections may be unadmitted at a time.
         scale: of every network deadline.
+        events_fd: descriptor that events are written to, as JSON, one a line; None: none.
         on_event: takes the events of `specs/events.schema.json`, on the thread that runs.
         on_text: takes lines for people, with their severity.
+        on_change: called when something that shows has changed, at most four times a second, and
+            at least once a second as long as the run lasts.
+
+    Attributes:
+        address: host and port that are bound.
+        board: what the run looks like now.
 
     Raises:
-        ConfigError: the settings contradict each other, the address cannot be bound, or open
-            admission was not asked for on an address that is not loopback.
+        ConfigError: the settings contradict each other, the address cannot be bound, the journal
+            cannot be made, or open admission was not asked for on an address that is not loopback.
     """
 
     def __init__(
@@ -99,6 +127,10 @@ class Controller:
         target_ranks: int | None = None,
         join_timeout: float = JOIN_TIMEOUT,
         max_join_timeout: float | None = None,
+        start_mode: StartMode | str = StartMode.AUTO,
+        checks: Iterable[Check | str] = tuple(Check),
+        max_rejected: int | None = None,
+        max_failures: int | None = None,
         salt: Salt | None = None,
         open_admission: bool = False,
         dataset_sig: bytes | None = None,
@@ -108,42 +140,81 @@ class Controller:
         relay: bool = False,
         master_port: int = MASTER_PORT,
         local_hosts: Iterable[str] = (),
+        maker: Callable[[Loop, Timers], Maker] | None = None,
+        record: str | None = None,
+        status_open: bool = False,
+        status_token: str | None = None,
+        limits: Limits | None = None,
         scale: float = 1.0,
+        events_fd: int | None = None,
         on_event: Callable[[Event], None] = lambda event: None,
         on_text: Callable[[Severity, str], None] = lambda severity, text: None,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
         window = WindowConfig(
             min_ranks=min_ranks,
             target_ranks=target_ranks,
             join_timeout=join_timeout,
             max_join_timeout=max_join_timeout,
+            start_mode=StartMode(start_mode),
+            checks=frozenset(map(Check, checks)),
+            max_rejected=max_rejected,
+            max_failures=max_failures,
             dataset_sig=dataset_sig,
             mixed_wires=mixed_wires,
             local_hosts=frozenset(local_hosts),
             scale=scale,
         )
-        listener = listen(*bind)
-        self._loop = Loop()
-        self._events = _Events(on_event, on_text)
+        self._on_change = on_change
+        self._shown_at = 0.0
+        self._announcer = Announcer(on_event, on_text, self._changed)
+        self._web: Web | None = None
+        self._stack = ExitStack()
         try:
-            host = str(listener.getsockname()[0])
+            listener = self._stack.enter_context(listen(*bind))
+            host, port = listener.getsockname()[:2]
+            self.address: tuple[str, int] = (str(host), int(port))
             if salt is None and not is_loopback(host):
                 self._allow_open(host, open_admission)
-            admission = Admission(salt=salt or new_salt(), open=salt is None, scale=scale)
             terms = Terms(
-                admission=admission,
+                admission=Admission(salt=salt or new_salt(), open=salt is None, scale=scale),
                 window=window,
                 wires=frozenset(wires),
                 advertise=advertise,
-                relay=relay,
                 master_port=master_port,
+                limits=limits or Limits(),
             )
-            self.address: tuple[str, int] = (host, int(listener.getsockname()[1]))
-            self._server = Server(self._loop, listener, terms, self._events)
+            self._loop = Loop()
+            self._stack.callback(self._loop.close)
+            self._timers = timers = Timers()
+            made_by = PublishedMaker(relay=relay) if maker is None else maker(self._loop, timers)
+            self._server = Server(self._loop, timers, listener, terms, self._announcer, made_by)
+            self._stack.callback(self._server.close)
+            self.board = Board(self._server)
+            self._web = self._server.web = Web(
+                self._loop,
+                timers,
+                self.board,
+                Access(
+                    open=status_open or is_loopback(host),
+                    token=status_token,
+                    salt_hex=None if salt is None else salt.hex(),
+                ),
+            )
+            self._write_to(record, events_fd)
         except BaseException:
-            listener.close()
-            self._loop.close()
+            self._stack.close()
             raise
+
+    def _write_to(self, record: str | None, events_fd: int | None) -> None:
+        if record is not None:
+            from joinproto.runtime.journal import Journal
+
+            self._announcer.journal = Journal.create(record)
+            self._stack.callback(self._announcer.journal.close)
+        if events_fd is not None:
+            self._announcer.sink = Sink(self._loop, events_fd, resumed=lambda: None)
+            self._stack.callback(self._announcer.sink.close)
 
     def _allow_open(self, host: str, asked_for: bool) -> None:
         if not asked_for:
@@ -151,10 +222,25 @@ class Controller:
                 f"{host} is not a loopback address: give a salt, or ask for open admission, under "
                 "which anyone who reaches the port can join"
             )
-        self._events.told(
+        self._announcer.told(
             Severity.WARNING,
             f"WARNING: open admission on {host}: anyone who reaches the port can join this run",
         )
+
+    def _changed(self) -> None:
+        self.board.changed()
+        if self._web is not None:
+            self._web.changed()
+        if self._on_change is not None:
+            soon = max(self._loop.now(), self._shown_at + SHOWN_APART)
+            self._timers.set("show", soon, self._show)
+
+    def _show(self, now: float) -> None:
+        assert self._on_change is not None
+        self._shown_at = now
+        self._on_change()
+        # Countdowns go on when nothing happens.
+        self._timers.set("show", now + SHOWN_AGAIN, self._show)
 
     def __enter__(self) -> Self:
         return self
@@ -168,12 +254,27 @@ class Controller:
         self.close()
 
     def run(self) -> Report:
-        """Run until nothing of the world is left to wait for."""
-        host, port = self.address
-        self._events.tell("listening", host=host, port=port)
+        """Run until nothing of the world is left to wait for.
+
+        Raises:
+            JournalError: the journal cannot be written any more; the hosts were told Abort.
+        """
+        lift_descriptor_limit()
+        self._announcer.listening(*self.address)
         self._server.run()
         report = self._report()
-        self._events.finished(report)
+        self._announcer.finished(
+            {
+                "outcome": report.outcome,
+                "exit_code": report.exit_code,
+                "failed_ranks": list(report.failed_ranks),
+                "lost_hosts": sorted(report.lost),
+                "reason": report.reason,
+                "hosts": list(report.hosts),
+            }
+        )
+        if self._announcer.sink is not None:
+            flush(self._loop, (self._announcer.sink,), DRAIN)
         return report
 
     def stop(self, reason: str = "the caller's wish") -> None:
@@ -190,131 +291,14 @@ class Controller:
 
     def close(self) -> None:
         """Let go of the port and of every connection at once; may be called again."""
-        self._server.close()
-        self._loop.close()
+        self._stack.close()
 
     def _report(self) -> Report:
         context = self._server.context
-        exits, lost = dict(context.exits), dict(context.lost)
-        if not context.formed and not self._server.stopped:
-            outcome = "window-failed"
-        elif context.failure is not None or lost or any(exits.values()):
-            outcome = "failed"
-        else:
-            outcome = "ok"
-        return Report(outcome=outcome, exits=exits, lost=lost, reason=context.failure)
-
-
-class _Events:
-    """Turns what a server tells into events and into lines for people."""
-
-    def __init__(
-        self, on_event: Callable[[Event], None], on_text: Callable[[Severity, str], None]
-    ) -> None:
-        self._on_event = on_event
-        self._text = on_text
-        self._quiet_until = 0.0
-        self._suppressed = 0
-
-    def tell(self, name: str, **members: Any) -> None:
-        """Send one event."""
-        self._on_event({"event": name, "time": timestamp(), **members})
-        if name == "listening":
-            where = format_address(members["host"], members["port"])
-            self._text(Severity.INFO, f"listening on {where}")
-
-    def told(self, severity: Severity, text: str) -> None:
-        """Something that people should know."""
-        self._text(severity, text)
-
-    def joined(self, member: Member, peer: str, context: WindowContext) -> None:
-        """A host is in."""
-        hello = member.hello
-        config = context.config
-        self.tell(
-            "joined",
-            host=member.host,
-            ranks=list(member.ranks),
-            devices=list(hello.local_devices),
-            gpus=list(hello.gpus),
-            libtorch=hello.libtorch,
-            wire=member.wire,
-            peer=peer,
-            joined_ranks=context.joined_ranks,
-            min_ranks=config.min_ranks,
-            target_ranks=config.target_ranks,
+        return Report(
+            outcome=outcome(context, stopped=self._server.stopped),
+            exits=context.exits,
+            lost={host: loss.cause for host, loss in context.lost.items()},
+            reason=context.failure,
+            hosts=tuple(self.board.detail()["members"]),
         )
-        wanted = (
-            f"at least {config.min_ranks}"
-            if config.target_ranks is None
-            else f"target {config.target_ranks}"
-        )
-        ranks = ", ".join(map(str, member.ranks))
-        self._text(
-            Severity.INFO,
-            f"host {member.host!r} ({peer}) joined with rank(s) {ranks}, wire {member.wire}; "
-            f"{context.joined_ranks} rank(s) in, {wanted}",
-        )
-
-    def rejected(self, peer: str, host: str | None, reason: str) -> None:
-        """A dial ended without its host being admitted."""
-        suppressed = 0
-        if host is None:
-            # Port scans and garbage come in floods; one line a second tells as much.
-            now = time.monotonic()
-            if now < self._quiet_until:
-                self._suppressed += 1
-                return
-            self._quiet_until = now + QUIET
-            suppressed, self._suppressed = self._suppressed, 0
-        self.tell("rejected", peer=peer, host=host, reason=reason, suppressed=suppressed)
-        who = "a dial" if host is None else f"host {host!r}"
-        more = f" (and {suppressed} more since the last line)" if suppressed else ""
-        self._text(Severity.WARNING, f"turned away {who} from {peer}: {reason}{more}")
-
-    def formed(self, reason: str, context: WindowContext) -> None:
-        """The world is complete."""
-        hosts = [
-            {"host": member.host, "ranks": list(member.ranks), "wire": member.wire}
-            for member in context.members
-        ]
-        size = sum(len(member.ranks) for member in context.members)
-        self.tell("formed", reason=reason, world_size=size, hosts=hosts)
-        self._text(
-            Severity.INFO, f"world formed: {size} rank(s) on {len(hosts)} host(s) ({reason})"
-        )
-
-    def rank_exited(self, rank: int, code: int, host: str) -> None:
-        """A rank ended."""
-        name = signal_name(code)
-        self.tell("rank_exited", rank=rank, host=host, code=code, signal=name)
-        how = f"code {code}" if name is None else name
-        severity = Severity.WARNING if code else Severity.INFO
-        self._text(severity, f"rank {rank} on host {host!r} ended with {how}")
-
-    def member_lost(self, member: Member, cause: str, context: WindowContext) -> None:
-        """The link of an admitted host ended while it was needed."""
-        self.tell(
-            "member_lost",
-            host=member.host,
-            ranks=list(member.ranks),
-            cause=cause,
-            formed=context.formed,
-        )
-        self._text(Severity.WARNING, f"lost host {member.host!r}: {cause}")
-
-    def finished(self, report: Report) -> None:
-        """Nothing is left to wait for."""
-        self.tell(
-            "finished",
-            outcome=report.outcome,
-            exit_code=report.exit_code,
-            failed_ranks=list(report.failed_ranks),
-            lost_hosts=sorted(report.lost),
-            reason=report.reason,
-        )
-        why = f": {report.reason}" if report.reason else ""
-        failed = ", ".join(map(str, report.failed_ranks))
-        ranks = f"; rank(s) {failed} failed" if failed else ""
-        severity = Severity.INFO if report.outcome == "ok" else Severity.ERROR
-        self._text(severity, f"finished: {report.outcome}{why}{ranks}")

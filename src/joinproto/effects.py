@@ -156,6 +156,10 @@ class Offer(Record):
     hello: Hello
 
 
+class HandOver(Record):
+    """This connection speaks HTTP: it is somebody else's from here on, with what has come on it."""
+
+
 class ReportRank(Record):
     """A rank of this host ended."""
 
@@ -198,6 +202,10 @@ class DismissHost(Record):
 
     connection: int
     reason: str
+
+
+class Settle(Record):
+    """Come back with `Settled` once everything before this has been carried out."""
 
 
 class FormWorld(Record):

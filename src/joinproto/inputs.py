@@ -27,6 +27,12 @@ class StopRequested(Record):
     number: int = 0
 
 
+class GiveUp(Record):
+    """This side cannot go on."""
+
+    reason: str
+
+
 # -- a link -----------------------------------------------------------------------------------
 
 
@@ -166,11 +172,26 @@ class AbortRun(Record):
 
 
 class Offered(Record):
-    """A host asks to be admitted."""
+    """A host asks to be admitted; `peer` is its address, for people."""
 
     connection: int
     hello: Hello
     wire: int
+    peer: str = ""
+
+
+class Settled(Record):
+    """What was decided about hosts has been carried out: there may be a world now."""
+
+
+class StartGiven(Record):
+    """The operator gives the start; `by` says from where."""
+
+    by: str
+
+
+class DialTurnedAway(Record):
+    """A dial ended, or will, without its host being admitted."""
 
 
 class MemberLost(Record):

@@ -16,8 +16,8 @@ from joinproto.errors import ConfigError
 from joinproto.keys import Salt
 from joinproto.runtime import artifacts_command as module
 from joinproto.runtime.artifacts_command import CommandMaker, split_command
-from joinproto.runtime.custom_artifacts import HostPart, Made, World
 from joinproto.runtime.loop import Loop
+from joinproto.runtime.makers import HostPart, Made, World
 from joinproto.runtime.timers import Timers
 from tests.support.python import PATIENCE, is_gone, wait_until
 
@@ -34,9 +34,16 @@ HOST = HostPart(
     controller_port=7077,
     peer_host="127.0.0.1",
 )
-WORLD = World(world_size=2, hosts=(HOST,), salt=Salt.from_hex(DIGITS), master=("127.0.0.1", 29500))
+WORLD = World(
+    world_size=2,
+    num_hosts=1,
+    hosts=(HOST,),
+    salt=Salt.from_hex(DIGITS),
+    master=("127.0.0.1", 29500),
+)
 WIRE_2 = World(
     world_size=1,
+    num_hosts=1,
     hosts=(HostPart(**{**HOST.__dict__, "wire": 2, "ranks": (0,)}),),
     salt=Salt.from_hex(DIGITS),
     master=None,
@@ -166,7 +173,7 @@ json.dump({"asked": asked, "env": dict(os.environ), "leads": leads}, open(sys.ar
 def test_much_in_and_much_out(run: Run) -> None:
     label = "x" * 100_000
     big = HostPart(**{**HOST.__dict__, "gpus": (label,) * 20})
-    world = World(world_size=2, hosts=(big,), salt=WORLD.salt, master=None)
+    world = World(world_size=2, num_hosts=1, hosts=(big,), salt=WORLD.salt, master=None)
     code = """
 import json, sys
 host = json.load(sys.stdin)["hosts"][0]
@@ -179,7 +186,7 @@ json.dump({"a": {"envelope": envelope}}, sys.stdout)
 
 def test_a_command_that_does_not_want_to_know(run: Run) -> None:
     big = HostPart(**{**HOST.__dict__, "gpus": ("x" * 1_000_000,)})
-    world = World(world_size=2, hosts=(big,), salt=WORLD.salt, master=None)
+    world = World(world_size=2, num_hosts=1, hosts=(big,), salt=WORLD.salt, master=None)
     assert isinstance(run.answer({"a": {"envelope": ENVELOPE}}, world=world), dict)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from interop.processes import Watched, clean_environment, variables
+from interop.processes import Watched, clean_environment, marked, variables
 from joinproto.messages import Abort, Hello, WorldFormed
 from joinproto.testing.fakes import FakeController
 from joinproto.testing.script import Admit, Drain, Expect, Say
@@ -202,9 +202,27 @@ class Life:
         """Have the controller close the connection; returns when it is closed."""
         self.fake.close()
 
+    def first_child(self) -> int:
+        """A child that is what it is to be, once there is one."""
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = sorted(set(children(self.helper)) & set(marked(self.agent.mark)))
+            return bool(found)
+
+        wait_until(look, "a child has started")
+        return found[0]
+
     def kill_relay(self) -> None:
         """End the relay; returns when the helper has reaped it, and so tells of it next."""
-        (relay,) = [pid for pid in children(self.helper) if RELAY_VARIABLE in variables(pid)]
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = [pid for pid in children(self.helper) if RELAY_VARIABLE in variables(pid)]
+            return bool(found)
+
+        wait_until(look, "the relay has started")
+        (relay,) = found
         os.kill(relay, signal.SIGKILL)
         wait_until(lambda: not Path(f"/proc/{relay}").exists(), "the relay is reaped")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from enum import Enum
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +24,8 @@ def is_immutable(value: Any) -> bool:
     """Whether nothing of `value`, however deep, can be changed in place."""
     if isinstance(value, tuple | frozenset):
         return all(map(is_immutable, value))
+    if isinstance(value, MappingProxyType):
+        return all(map(is_immutable, value.items()))
     if isinstance(value, Record):
         return all(is_immutable(getattr(value, name)) for name in value.fields)
     if isinstance(value, MESSAGES):

@@ -6,7 +6,7 @@ from typing import Any
 
 from joinproto import effects as fx
 from joinproto.connection import ControllerConnection
-from joinproto.inputs import MemberLost, Offered, RankReported, Start, StopRequested
+from joinproto.inputs import MemberLost, Offered, RankReported, Settled, Start, StopRequested
 from joinproto.keys import Salt
 from joinproto.machines.controller import Admission, ControllerState
 from joinproto.machines.window import WINDOW, WindowConfig, WindowContext
@@ -101,6 +101,8 @@ class MemoryController:
                 self._do(number, self.connections[number].refuse(reason, now))
             case fx.DismissHost(connection=number, reason=reason):
                 self._do(number, self.connections[number].dismiss(reason, now))
+            case fx.Settle():
+                self.step(Settled())
             case fx.FormWorld(reason=reason):
                 self.forms.append(reason)
                 self._form()

@@ -117,6 +117,14 @@ def _turn_away(ctx: ControllerContext, reason: str) -> Outcome:
     return ctx, (*_calm(), fx.CloseLink(), fx.TurnedAway(reason=reason))
 
 
+def _is_http(ctx: ControllerContext, given: Routed, now: float) -> bool:
+    return given.channel == "http"
+
+
+def _hand_over(ctx: ControllerContext, given: Routed, now: float) -> Outcome:
+    return ctx, (*_calm(), fx.HandOver())
+
+
 def _not_join(ctx: ControllerContext, given: Routed, now: float) -> Outcome:
     asked = f"the {given.channel} channel" if given.channel else "no channel that is served here"
     return _turn_away(ctx, f"the first bytes ask for {asked}")
@@ -334,6 +342,7 @@ CONTROLLER = Table[ControllerContext](
     rules=(
         Rule(source=S.ROUTING, on=Start, target=S.ROUTING, act=_opened),
         Rule(source=S.ROUTING, on=Routed, when=_is_join, target=S.AWAIT_HELLO, act=_routed),
+        Rule(source=S.ROUTING, on=Routed, when=_is_http, target=S.CLOSED, act=_hand_over),
         Rule(source=S.ROUTING, on=Routed, target=S.CLOSED, act=_not_join),
         *_unadmitted(S.ROUTING),
         Rule(source=S.ROUTING, on=AbortRun, target=S.CLOSED, act=_turn_away_aborted),

@@ -16,10 +16,6 @@ from typing import IO, Final
 from joinproto.errors import ArtifactError, ConfigError
 from joinproto.runtime.custom_artifacts import (
     REWRITTEN_WIRE,
-    Done,
-    HostPart,
-    Made,
-    World,
     check_envelope,
     check_relay,
     check_size,
@@ -27,6 +23,7 @@ from joinproto.runtime.custom_artifacts import (
 from joinproto.runtime.environment import SALT_VARIABLE
 from joinproto.runtime.hexjson import write_hex
 from joinproto.runtime.loop import READ, WRITE, Loop
+from joinproto.runtime.makers import HostPart, Made, World
 from joinproto.runtime.signals import signal_name
 from joinproto.runtime.timers import Timers
 
@@ -82,7 +79,7 @@ class CommandMaker:
         self._timeout = TIMEOUT * scale
         self._run: _Run | None = None
 
-    def make(self, world: World, done: Done) -> None:
+    def make(self, world: World, done: Callable[[Made | str], None]) -> None:
         """Start the command; `done` is called from the loop, or at once if it cannot be started."""
 
         def ended(answer: bytes | str) -> None:
@@ -219,7 +216,7 @@ def _world_json(world: World) -> bytes:
     return json.dumps(
         {
             "world_size": world.world_size,
-            "num_hosts": len(world.hosts),
+            "num_hosts": world.num_hosts,
             "salt_hex": world.salt.hex(),
             "master_addr": addr,
             "master_port": port,

@@ -303,8 +303,9 @@ def _start_helper(sock: socket.socket) -> int:
 def _is_helper(pid: int) -> bool:
     """Whether a process is the helper of an agent."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return _PROGRAM.encode() in file.read().split(b"\0")
+        with open(f"/proc/{pid}/cmdline", "rb") as file, open(f"/proc/{pid}/comm", "rb") as comm:
+            same = _PROGRAM.encode() in file.read().split(b"\0")
+            return same and comm.read().strip() != descendants.WAITING
     except OSError:
         return False
 

@@ -1,9 +1,8 @@
-"""Artifacts for ranks that want something else than published ones do: what makes them, templates.
+"""Artifacts for ranks that want something else than published ones do, made of templates.
 
-A `Maker` is given the world once it is complete, and answers with what each host is handed.  Under
-wire 4 the agents, published ones too, write the address at which they reached the controller into
-both artifacts, so these must be what `joinproto.runtime.artifacts` can read; that is checked here,
-where it can be told to the one who made them.  Under wire 2 they pass untouched.
+Under wire 4 the agents, published ones too, write the address at which they reached the controller
+into both artifacts, so these must be what `joinproto.runtime.artifacts` can read; that is checked
+here, where it can be told to the one who made them.  Under wire 2 they pass untouched.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from string import Template
-from typing import ClassVar, Final, Protocol, TypeAlias
+from typing import Final
 
 from joinproto.errors import ArtifactError, ConfigError
 from joinproto.grammar import WIRES
 from joinproto.keys import Salt
 from joinproto.limits import MAX_PAYLOAD_BYTES
-from joinproto.record import Record
 from joinproto.runtime.artifacts import localize_envelope, localize_relay
+from joinproto.runtime.makers import HostPart, Made, World
 
 REWRITTEN_WIRE: Final = 4
 """The wire version whose agents write into the artifacts."""
@@ -31,74 +30,9 @@ ROOM_BYTES: Final = 1024
 """Of the payload of a WorldFormed, for what is not an artifact."""
 
 
-class HostPart(Record):
-    """A host of the world.
-
-    Attributes:
-        host: the name it joined under.
-        ranks: its global rank numbers.
-        local_devices: its device numbers, one for each rank.
-        gpus: labels of the devices, as the host gave them.
-        libtorch: as the host gave it.
-        group_rank: its number in the world, from 0.
-        wire: the version that it speaks.
-        controller_host: the controller's address as this host is to dial it.
-        controller_port: likewise.
-        peer_host: its numeric address, as the controller sees it.
-    """
-
-    host: str
-    ranks: tuple[int, ...]
-    local_devices: tuple[int, ...]
-    gpus: tuple[str, ...]
-    libtorch: str
-    group_rank: int
-    wire: int
-    controller_host: str
-    controller_port: int
-    peer_host: str
-
-
-class World(Record):
-    """A world that is complete.
-
-    Attributes:
-        world_size: its ranks.
-        hosts: its hosts, by group rank.
-        salt: the session salt.
-        master: where rank 0 can be reached by all others; None: not known.
-    """
-
-    hidden: ClassVar[frozenset[str]] = frozenset({"salt"})
-
-    world_size: int
-    hosts: tuple[HostPart, ...]
-    salt: Salt
-    master: tuple[str, int] | None
-
-
-Made: TypeAlias = Mapping[str, tuple[str, str | None]]
-"""Host → its envelope and its relay spec (None: it runs no relay), both in hex."""
-
-Done: TypeAlias = Callable[[Made | str], None]
-"""Takes the artifacts, or why there are none; the run is then to be given up for that."""
-
-
-class Maker(Protocol):
-    """Makes the artifacts of a world."""
-
-    def make(self, world: World, done: Done) -> None:
-        """Make them; calls `done` once, maybe before this returns."""
-
-    def cancel(self) -> None:
-        """Nobody wants them any more: end what runs, and do not call `done`; may be called
-        whether something runs or not."""
-
-
-# -- templates --------------------------------------------------------------------------------
-
 _SAMPLE: Final = World(
     world_size=2,
+    num_hosts=1,
     salt=Salt(bytes(16)),
     master=("192.0.2.1", 29500),
     hosts=(
@@ -126,22 +60,24 @@ def read_template(option: str, path: str) -> str:
     """
     where = f"{option} {path}"
     try:
-        # Without O_NONBLOCK the opening of a named pipe would wait for its writer for ever.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{where}: it is no plain file")
             raw = file.read(TEMPLATE_BYTES + 1)
-        text = raw.decode()
+        if len(raw) > TEMPLATE_BYTES:
+            raise ConfigError(f"{where}: it is longer than {TEMPLATE_BYTES} bytes")
+        return raw.decode()
     except ConfigError:
         raise
     except UnicodeDecodeError as error:
         raise ConfigError(f"{where}: it is not UTF-8 at byte {error.start}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > TEMPLATE_BYTES:
-        raise ConfigError(f"{where}: it is longer than {TEMPLATE_BYTES} bytes")
-    return text
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # Otherwise the opening of a named pipe would wait for its writer for ever.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 class TemplateMaker:
@@ -175,7 +111,7 @@ class TemplateMaker:
             else _Filled("the relay template", relay_text, check_relay, strict)
         )
 
-    def make(self, world: World, done: Done) -> None:
+    def make(self, world: World, done: Callable[[Made | str], None]) -> None:
         """Fill in for every host; calls `done` before it returns."""
         try:
             made = {part.host: self._for_host(world, part) for part in world.hosts}
@@ -275,7 +211,7 @@ def _values(world: World, part: HostPart, *, as_json: bool) -> dict[str, str]:
         "ranks_csv": ",".join(map(str, part.ranks)),
         "local_devices_csv": ",".join(map(str, part.local_devices)),
         "world_size": str(world.world_size),
-        "num_hosts": str(len(world.hosts)),
+        "num_hosts": str(world.num_hosts),
         "group_rank": str(part.group_rank),
         "controller_port": str(part.controller_port),
         "master_port": str(master_port),

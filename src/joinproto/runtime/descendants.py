@@ -18,6 +18,9 @@ from typing import TypeAlias
 ROUND = 0.05
 """Seconds to wait for the killed to be gone before looking again."""
 
+WAITING = b"joinproto-next"
+"""The name of a process that an agent's helper has forked, and that is not yet what it is to be."""
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_GET_CHILD_SUBREAPER = 37

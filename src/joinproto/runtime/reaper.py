@@ -140,6 +140,9 @@ class Reaper:
             try:
                 # Its leader is not reaped, so the group is its own.
                 os.killpg(pid, number)
+            except ProcessLookupError:
+                # Forked a moment ago, it does not lead one yet.
+                os.kill(pid, number)
             except OSError:
                 return
 
@@ -149,14 +152,33 @@ class Reaper:
         """Hand a request to a forked process, without waiting for it to be met."""
         fds = [request, out, err]
         try:
-            child = self._blanks.pop() if self._blanks else self._fork()
-            socket.send_fds(child.sock, [b"become"], fds)
+            child = self._hand_over(fds)
             child.slot = slot
+            self._slots[slot] = child.pid
         except OSError as error:
             self._tell("failed", slot, error.errno, b"")
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _hand_over(self, fds: list[int]) -> _Child:
+        """Hand a request to a process that waits for one, or else to one that is forked now.
+
+        Raises:
+            OSError: there is no room for one more, or for the request.
+        """
+        while self._blanks:
+            child = self._blanks[-1]
+            try:
+                socket.send_fds(child.sock, [b"become"], fds)
+            except ConnectionError:
+                # Somebody killed it while it waited.
+                self._heard(child)
+                continue
+            return self._blanks.pop()
+        child = self._fork()
+        socket.send_fds(child.sock, [b"become"], fds)
+        return child
 
     def _prepare(self, count: int) -> None:
         """Fork processes ahead of what they are to become: when a world forms there is no time."""
@@ -204,6 +226,7 @@ class Reaper:
         what = b""
         try:
             os.setsid()
+            _rename(descendants.WAITING)
             descendants.prctl(descendants.PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self._me:
                 # The helper ended between the fork and the line above.
@@ -250,9 +273,9 @@ class Reaper:
             child.failed = True
         elif failure:
             child.failed = True
+            del self._slots[child.slot]
             self._tell("failed", child.slot, *marshal.loads(failure))
         else:
-            self._slots[child.slot] = child.pid
             self._tell("started", child.slot, child.pid)
 
     def _ended(self, child: _Child) -> None:
@@ -299,6 +322,13 @@ class Reaper:
         except OSError:
             # Nobody is left to be told.
             return
+
+
+def _rename(name: bytes) -> None:
+    """Have this process go by another name: forked and no more, it looks like the helper."""
+    fd = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
+    os.write(fd, name)
+    os.close(fd)
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:

@@ -2,46 +2,71 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 from collections import deque
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from joinproto import effects as fx
-from joinproto.connection import ControllerConnection
-from joinproto.errors import ConfigError
+from joinproto.errors import JoinprotoError
 from joinproto.grammar import WIRES
-from joinproto.inputs import MemberLost, Offered, RankReported, Start, StopRequested
+from joinproto.inputs import (
+    DialTurnedAway,
+    GiveUp,
+    MemberLost,
+    RankReported,
+    Settled,
+    Start,
+    StartGiven,
+    StopRequested,
+)
 from joinproto.machines.controller import Admission
-from joinproto.machines.window import WINDOW, Member, WindowConfig, WindowContext
+from joinproto.machines.window import (
+    WINDOW,
+    Member,
+    WindowConfig,
+    WindowContext,
+    WindowState,
+    why_no_start,
+)
 from joinproto.record import Record
-from joinproto.runtime import artifacts
-from joinproto.runtime.addresses import cleartext_warning, format_address, is_loopback
+from joinproto.runtime.addresses import cleartext_warning, is_loopback
+from joinproto.runtime.dialer import DialerLink
+from joinproto.runtime.listener import Acceptor
 from joinproto.runtime.loop import READ, Loop
-from joinproto.runtime.stream import Stream, configure
+from joinproto.runtime.makers import HostPart, Made, Maker, World
+from joinproto.runtime.stream import configure
+from joinproto.runtime.timers import Timers
 from joinproto.runtime.torch import MASTER_PORT
+from joinproto.runtime.unadmitted import Limits, Unadmitted
 from joinproto.session import Session
 
-BACKLOG = 4096
-ACCEPTS_PER_ROUND = 64
-"""So that a flood of dials leaves time for those that are already in."""
+if TYPE_CHECKING:
+    from joinproto.runtime.web import Web
 
-ACCEPT_PAUSE = 0.2
-"""Seconds without accepting, when the process is out of descriptors."""
+FAREWELL = 1.0
+"""Seconds in which whoever watches over HTTP may take the last state."""
 
 
 class Watcher(Protocol):
     """Who is told what happens; `peer` is an address, for people."""
 
-    def joined(self, member: Member, peer: str, context: WindowContext) -> None:
-        """A host is in."""
+    def joined(self, member: Member, context: WindowContext) -> None:
+        """A host is in; its Accept leaves when this returns.
+
+        Raises:
+            JoinprotoError: it must not leave: the run is given up.
+        """
 
     def rejected(self, peer: str, host: str | None, reason: str) -> None:
         """A dial ended without its host being admitted."""
 
     def formed(self, reason: str, context: WindowContext) -> None:
-        """The world is complete."""
+        """The world is complete; no WorldFormed leaves before this returns.
+
+        Raises:
+            JoinprotoError: none must leave: the run is given up.
+        """
 
     def rank_exited(self, rank: int, code: int, host: str) -> None:
         """A rank ended."""
@@ -51,6 +76,9 @@ class Watcher(Protocol):
 
     def told(self, severity: fx.Severity, text: str) -> None:
         """Something that people should know."""
+
+    def changed(self) -> None:
+        """Something that shows has changed."""
 
 
 class Terms(Record):
@@ -62,112 +90,16 @@ class Terms(Record):
         wires: the versions that are spoken.
         advertise: host and port that envelopes name; the port may be None (the bound one); None:
             the address at which each worker reached this controller.
-        relay: every host runs a relay too.
         master_port: a port on rank 0's host, told to ranks that run torch.distributed.
+        limits: how many connections may be unadmitted at a time.
     """
 
     admission: Admission
     window: WindowConfig
     wires: frozenset[int] = frozenset(WIRES)
     advertise: tuple[str, int | None] | None = None
-    relay: bool = False
     master_port: int = MASTER_PORT
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening, non-blocking socket; port 0 takes a free one.
-
-    Raises:
-        ConfigError: the address cannot be bound.
-    """
-    where = format_address(host, port)
-    if not 0 <= port < 2**16:
-        # The system would take it modulo 2^16.
-        raise ConfigError(f"cannot listen on {where}: a port is a number from 0 to 65535")
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"cannot listen on {where}: {_words(error)}") from None
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise ConfigError(f"cannot listen on {where}: {_words(error)}") from None
-    sock.setblocking(False)
-    return sock
-
-
-def _words(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
-
-
-class _Dial:
-    """One dialer: its socket, its connection, and who it is in the window."""
-
-    def __init__(self, server: Server, number: int, sock: socket.socket) -> None:
-        self.number = number
-        self.connection = ControllerConnection(server.terms.admission, wires=server.terms.wires)
-        self._server = server
-        self.stream = Stream(server.loop, sock, self)
-
-    # -- what the stream tells ----------------------------------------------------------------
-
-    def stream_data(self, data: bytes) -> None:
-        """Bytes came in."""
-        self.do(self.connection.receive_data(data, self._server.loop.now()))
-
-    def stream_eof(self) -> None:
-        """The dialer will send no more."""
-        self.do(self.connection.receive_eof(self._server.loop.now()))
-
-    def stream_broken(self, cause: str) -> None:
-        """The connection failed."""
-        self.do(self.connection.link_broken(cause, self._server.loop.now()))
-
-    def stream_flushed(self) -> None:
-        """Everything that was to be sent is with the system."""
-        self.do(self.connection.flushed(self._server.loop.now()))
-
-    # -- effects ------------------------------------------------------------------------------
-
-    def do(self, effects: list[Any]) -> None:
-        """Carry out what the connection's machine wants, bytes first."""
-        self._send()
-        for effect in effects:
-            self._one(effect)
-            self._send()
-
-    def _send(self) -> None:
-        data = self.connection.data_to_send()
-        if data:
-            self.stream.send(data)
-
-    def _one(self, effect: Any) -> None:
-        server = self._server
-        match effect:
-            case fx.Offer(hello=hello):
-                wire = self.connection.wire
-                server.window(Offered(connection=self.number, hello=hello, wire=wire))
-            case fx.ReportRank(rank=rank, code=code):
-                server.window(RankReported(connection=self.number, rank=rank, code=code))
-            case fx.TurnedAway(reason=reason):
-                host = self.connection.context.host or None
-                server.watcher.rejected(self.stream.peer, host, reason)
-            case fx.Lost(cause=cause):
-                server.member_lost(self.number, cause)
-            case fx.EndSending():
-                self.stream.end_sending()
-            case fx.CloseLink():
-                self.stream.close()
-                server.forget(self.number)
-            case fx.Tell(severity=severity, text=text):
-                server.watcher.told(severity, text)
-            case _:
-                raise NotImplementedError(type(effect).__name__)
+    limits: Limits = Limits()
 
 
 class Server:
@@ -175,28 +107,53 @@ class Server:
 
     Args:
         loop: the loop it runs on.
+        timers: the deadlines that go with it.
         listener: the socket it listens on, which it owns from now on.
         terms: on what terms it runs.
         watcher: who is told what happens.
+        maker: makes the artifacts of the world.
     """
 
-    def __init__(self, loop: Loop, listener: socket.socket, terms: Terms, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        timers: Timers,
+        listener: socket.socket,
+        terms: Terms,
+        watcher: Watcher,
+        maker: Maker,
+    ) -> None:
         self.loop = loop
+        self.timers = timers
         self.terms = terms
         self.watcher = watcher
+        self.web: Web | None = None
+        """Serves those who speak HTTP; None: they are turned away."""
         self.ended = False
+        self.forming = False
+        """The artifacts of the world are being made."""
         self.stopped = False
         """The run was given up because somebody asked for that."""
-        self._listener = listener
+        self.unadmitted = Unadmitted(terms.limits)
+        self._maker = maker
         self._window = Session(WINDOW, WindowContext(config=terms.window))
-        self._dials: dict[int, _Dial] = {}
+        self._dials: dict[int, DialerLink] = {}
         self._dialed = 0
-        self._accept_at: float | None = None
-        self._starved = False
+        self._unsettled = False
         self._warned: set[str] = set()
         self._asked: deque[Any] = deque()
         self._told_to_stop = False
         self._closed = False
+        self._acceptor = Acceptor(
+            loop,
+            timers,
+            listener,
+            take=self._take,
+            relieve=self._relieve,
+            warn=lambda text: watcher.told(fx.Severity.WARNING, text),
+        )
+        # Whoever is accepted inherits all of it.
+        configure(listener, terms.admission.scale)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         loop.watch(self._wake_read, READ, self._woken)
 
@@ -205,13 +162,36 @@ class Server:
         """What the window knows."""
         return self._window.context
 
+    @property
+    def state(self) -> WindowState:
+        """Where the run is."""
+        state = self._window.state
+        assert isinstance(state, WindowState)
+        return state
+
     def run(self) -> None:
         """Run until nothing of the world is left to wait for."""
-        self.loop.watch(self._listener.fileno(), READ, self._accept)
+        self._acceptor.start()
         self.window(Start())
         while not (self.ended and not self._dials):
-            self.loop.run_once(self._next_timer())
-            self._handle_timers(self.loop.now())
+            self._turn(self.timers.next)
+        self._say_farewell()
+
+    def _turn(self, until: float | None) -> None:
+        # An Accept that cannot be written shows when the loop has looked at its socket once more;
+        # only then is there a world of those who are left.
+        unsettled, self._unsettled = self._unsettled, False
+        self.loop.run_once(self.loop.now() if unsettled else until)
+        self.timers.run(self.loop.now())
+        if unsettled:
+            self.window(Settled())
+
+    def _say_farewell(self) -> None:
+        if self.web is not None:
+            self.web.close(final=True)
+            until = self.loop.now() + FAREWELL
+            while self.web.open_connections and self.loop.now() < until:
+                self._turn(min(until, self.timers.next or until))
 
     def ask(self, given: RankReported | StopRequested) -> None:
         """Give the window an input, from any thread; asked to stop twice, wait for nobody."""
@@ -224,14 +204,28 @@ class Server:
             # It has been woken often enough.
             return
 
+    def arm(self, by: str) -> str | None:
+        """Give the start, as the operator; returns why that cannot be, or None when it was done.
+
+        Args:
+            by: where the operator is, for people.
+        """
+        is_open = self.state in (WindowState.WAITING, WindowState.OVERTIME)
+        why_not = why_no_start(self.context, open=is_open)
+        if why_not is None:
+            self.window(StartGiven(by=by))
+        return why_not
+
     def close(self) -> None:
         """Let go of every socket at once; may be called again."""
         if self._closed:
             return
         self._closed = True
+        self._maker.cancel()
         self._drop_all()
-        self.loop.forget(self._listener.fileno())
-        self._listener.close()
+        if self.web is not None:
+            self.web.close(final=False)
+        self._acceptor.close()
         self.loop.forget(self._wake_read)
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -240,7 +234,16 @@ class Server:
 
     def window(self, given: Any) -> None:
         """Step the window and carry out what it wants."""
+        before = self.context
         self._obey(self._window.step(given, self.loop.now()))
+        self.timers.set("window", self._window.next_timer, self._window_due)
+        if self.context is not before:
+            self.watcher.changed()
+
+    def _window_due(self, now: float) -> None:
+        self._obey(self._window.expire(now))
+        self.timers.set("window", self._window.next_timer, self._window_due)
+        self.watcher.changed()
 
     def member_lost(self, number: int, cause: str) -> None:
         """The link of an admitted host ended."""
@@ -254,7 +257,12 @@ class Server:
         context = self.context
         if not context.formed:
             return context.failure is None
-        return member.host in (host for host, _ in context.lost)
+        return member.host in context.lost
+
+    def turned_away(self, dial: DialerLink, reason: str) -> None:
+        """A dial ended without its host being admitted."""
+        self.watcher.rejected(dial.stream.peer, dial.connection.context.host or None, reason)
+        self.window(DialTurnedAway())
 
     def _obey(self, effects: list[Any]) -> None:
         for effect in effects:
@@ -264,20 +272,17 @@ class Server:
         now = self.loop.now()
         match effect:
             case fx.AdmitHost(connection=number, ranks=ranks, formation_wait_secs=wait):
-                dial = self._dials[number]
-                member = self.context.member(number)
-                if member is not None:
-                    self.watcher.joined(member, dial.stream.peer, self.context)
-                dial.do(dial.connection.admit(ranks, wait, now))
+                self._admit(number, ranks, wait)
             case fx.RefuseHost(connection=number, reason=reason):
                 dial = self._dials[number]
                 dial.do(dial.connection.refuse(reason, now))
             case fx.DismissHost(connection=number, reason=reason):
                 dial = self._dials[number]
                 dial.do(dial.connection.dismiss(reason, now))
+            case fx.Settle():
+                self._unsettled = True
             case fx.FormWorld(reason=reason):
-                self.watcher.formed(reason, self.context)
-                self._form()
+                self._form(reason)
             case fx.AbortAll(reason=reason):
                 self._abort(reason)
             case fx.RankEnded(rank=rank, code=code):
@@ -289,54 +294,80 @@ class Server:
             case _:
                 raise NotImplementedError(type(effect).__name__)
 
-    def _host_of(self, rank: int) -> str:
-        return next(member.host for member in self.context.members if rank in member.ranks)
+    def _admit(self, number: int, ranks: tuple[int, ...], wait: int) -> None:
+        dial = self._dials[number]
+        member = self.context.member(number)
+        assert member is not None
+        try:
+            self.watcher.joined(member, self.context)
+        except JoinprotoError as error:
+            self.window(MemberLost(connection=number, cause="its Accept was not sent"))
+            self.window(GiveUp(reason=str(error)))
+            return
+        self.unadmitted.remove(number)
+        dial.do(dial.connection.admit(ranks, wait, self.loop.now()))
 
-    def _form(self) -> None:
+    def _host_of(self, rank: int) -> str:
+        # Members stand in the order of their ranks.
         members = self.context.members
-        size = sum(len(member.ranks) for member in members)
-        master = self._master()
+        low, high = 0, len(members)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if members[middle].ranks[0] <= rank else (low, middle)
+        return members[low].host
+
+    # -- forming ------------------------------------------------------------------------------
+
+    def _form(self, reason: str) -> None:
+        self.forming = True
+        try:
+            self.watcher.formed(reason, self.context)
+        except JoinprotoError as error:
+            self.window(GiveUp(reason=str(error)))
+            return
+        self._maker.make(self._world(), self._made)
+
+    def _world(self) -> World:
+        members = self.context.members
+        parts = []
         for group, member in enumerate(members):
             # A dialer may be gone by now: the loss is on its way to the window.
-            dial = self._dials.get(-1 if member.connection is None else member.connection)
+            dial = self._dials.get(member.connection or -1)
             if dial is not None:
-                envelope, relay = self._artifacts(member, dial, size, len(members), group, master)
-                dial.do(dial.connection.form(envelope, relay, self.loop.now()))
+                host, port = self._advertised(dial)
+                parts.append(
+                    HostPart(
+                        host=member.host,
+                        ranks=member.ranks,
+                        local_devices=member.hello.local_devices,
+                        gpus=member.hello.gpus,
+                        libtorch=member.hello.libtorch,
+                        wire=member.wire,
+                        group_rank=group,
+                        peer_host=dial.stream.peer_host,
+                        controller_host=host,
+                        controller_port=port,
+                    )
+                )
+        return World(
+            world_size=self.context.world_size,
+            num_hosts=len(members),
+            hosts=tuple(parts),
+            salt=self.terms.admission.salt,
+            master=self._master(),
+        )
 
-    def _artifacts(
-        self,
-        member: Member,
-        dial: _Dial,
-        size: int,
-        hosts: int,
-        group: int,
-        master: tuple[str, int] | None,
-    ) -> tuple[str, str | None]:
-        host, port = self._advertised(dial)
-        salt = self.terms.admission.salt
-        envelope = artifacts.build_envelope(
-            controller_host=host,
-            controller_port=port,
-            world_size=size,
-            num_workers=hosts,
-            host=member.host,
-            ranks=member.ranks,
-            local_devices=member.hello.local_devices,
-            salt=salt,
-            group_rank=group,
-            master=master,
-        )
-        if not self.terms.relay:
-            return envelope, None
-        relay = artifacts.build_relay_spec(
-            controller_host=host,
-            controller_port=port,
-            world_size=size,
-            host=member.host,
-            ranks=member.ranks,
-            salt=salt,
-        )
-        return envelope, relay
+    def _made(self, made: Made | str) -> None:
+        self.forming = False
+        if isinstance(made, str):
+            self.window(GiveUp(reason=made))
+            return
+        for member in self.context.present:
+            dial = self._dials.get(member.connection or -1)
+            if dial is not None:
+                envelope, relay = made[member.host]
+                dial.do(dial.connection.form(envelope, relay, self.loop.now()))
+        self.watcher.changed()
 
     def _master(self) -> tuple[str, int] | None:
         """Where rank 0 can be reached: its host's address, as seen from here.
@@ -354,14 +385,18 @@ class Server:
             host = self._advertised(elsewhere[0])[0]
         return host, self.terms.master_port
 
-    def _advertised(self, dial: _Dial) -> tuple[str, int]:
-        bound = int(self._listener.getsockname()[1])
+    def _advertised(self, dial: DialerLink) -> tuple[str, int]:
+        bound = self._acceptor.port
         if self.terms.advertise is None:
             return dial.stream.local_host, bound
         host, port = self.terms.advertise
         return host, bound if port is None else port
 
+    # -- ending -------------------------------------------------------------------------------
+
     def _abort(self, reason: str) -> None:
+        self.forming = False
+        self._maker.cancel()
         for dial in list(self._dials.values()):
             dial.do(dial.connection.abort(reason, self.loop.now()))
 
@@ -372,50 +407,61 @@ class Server:
 
     def _stop_listening(self) -> None:
         self.ended = True
-        self.loop.forget(self._listener.fileno())
-        self._accept_at = None
+        self._acceptor.stop()
 
     # -- dialers ------------------------------------------------------------------------------
 
     def forget(self, number: int) -> None:
         """A connection is done with."""
         self._dials.pop(number, None)
+        self.unadmitted.remove(number)
+        self.timers.clear(number)
 
-    def _accept(self, _: int) -> None:
-        for _ in range(ACCEPTS_PER_ROUND):
-            try:
-                sock, _address = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self._cannot_accept(error)
-                return
-            self._starved = False
-            self._take(sock)
+    def hand_over(self, number: int) -> None:
+        """A connection speaks HTTP."""
+        dial = self._dials[number]
+        sock = dial.stream.detach()
+        self.forget(number)
+        if self.web is None:
+            sock.close()
+        else:
+            self.web.take(sock, dial.connection.head, dial.stream.peer_host)
 
-    def _cannot_accept(self, error: OSError) -> None:
-        if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EINTR):
-            return
-        # Out of descriptors or memory: the listener stays ready, so looking away is what helps.
-        if not self._starved:
-            self._starved = True
-            text = f"cannot accept a connection ({_words(error)}); pausing"
-            self.watcher.told(fx.Severity.WARNING, text)
-        self.loop.forget(self._listener.fileno())
-        self._accept_at = self.loop.now() + ACCEPT_PAUSE
+    def holds(self, number: int, count: int) -> None:
+        """Take note of what an unadmitted connection holds."""
+        if number in self.unadmitted:
+            self._drop(self.unadmitted.holds(number, count))
 
     def _take(self, sock: socket.socket) -> None:
         try:
-            configure(sock, self.terms.admission.scale)
+            sock.setblocking(False)
             self._dialed += 1
-            dial = _Dial(self, self._dialed, sock)
+            dial = DialerLink(self, self._dialed, sock)
         except OSError:
             # Gone before it was looked at: a port scan, or a health check.
             sock.close()
             return
         self._dials[dial.number] = dial
-        self._warn_cleartext(dial.stream.peer_host)
+        host = dial.stream.peer_host
+        self._warn_cleartext(host)
+        self._drop(self.unadmitted.add(dial.number, host))
         dial.do(dial.connection.start(self.loop.now()))
+
+    def _relieve(self) -> bool:
+        """Out of descriptors: let go of the oldest connection that is not admitted."""
+        oldest = self.unadmitted.oldest
+        if oldest is not None:
+            self._drop((oldest, "this controller is out of descriptors"))
+        return oldest is not None
+
+    def _drop(self, victim: tuple[int, str] | None) -> None:
+        if victim is not None:
+            number, reason = victim
+            dial = self._dials[number]
+            self.watcher.rejected(dial.stream.peer, None, f"dropped: {reason}")
+            dial.stream.abort()
+            self.forget(number)
+            self.window(DialTurnedAway())
 
     def _warn_cleartext(self, host: str) -> None:
         warning = cleartext_warning(host)
@@ -423,20 +469,7 @@ class Server:
             self._warned.add(host)
             self.watcher.told(fx.Severity.WARNING, warning)
 
-    # -- time and threads ---------------------------------------------------------------------
-
-    def _next_timer(self) -> float | None:
-        times = [self._window.next_timer, self._accept_at]
-        times += [dial.connection.next_timer for dial in self._dials.values()]
-        return min((time for time in times if time is not None), default=None)
-
-    def _handle_timers(self, now: float) -> None:
-        if self._accept_at is not None and now >= self._accept_at:
-            self._accept_at = None
-            self.loop.watch(self._listener.fileno(), READ, self._accept)
-        for dial in list(self._dials.values()):
-            dial.do(dial.connection.handle_timer(now))
-        self._obey(self._window.expire(now))
+    # -- threads ------------------------------------------------------------------------------
 
     def _woken(self, _: int) -> None:
         os.read(self._wake_read, 4096)

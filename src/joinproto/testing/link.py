@@ -103,6 +103,10 @@ class End:
             match effect:
                 case fx.CloseLink():
                     self._close()
+                case fx.HandOver():
+                    # Nobody speaks HTTP here.
+                    self._close()
+                    self._carry_out(effect)
                 case fx.EndSending():
                     self._end_sending()
                 case ResetLink():
