@@ -135,7 +135,13 @@ def test_a_schema_is_a_schema_with_a_version(schema: Schema) -> None:
 @pytest.mark.parametrize(
     ("schema", "parts"),
     [
-        (CONTROLLER, {"time", "host", "peer", "rank", "ranks", "wire"}),
+        (
+            CONTROLLER,
+            {
+                *("time", "host", "peer", "rank", "ranks", "wire"),
+                *("seconds", "host_report", "rank_report"),
+            },
+        ),
         (AGENT, {"time", "rank", "device", "pid", "code"}),
     ],
     ids=SCHEMAS,
