@@ -41,6 +41,13 @@ torch: ## Debian's PyTorch, for the example that runs on it
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-torch >/dev/null; } || \
 	    { echo 'make: install python3-torch as root (apt-get install python3-torch)' >&2; exit 1; }
 
+# Only the page's tests want it; without it they are skipped, and say so.
+.PHONY: browser
+browser: ## Debian's Chromium, for the tests of the controller's page
+	@command -v chromium >/dev/null || \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } || \
+	    echo 'make: no chromium (Debian: apt-get install chromium); the tests of the page are skipped' >&2
+
 .PHONY: lock
 lock: venv ## requirements/dev.lock anew; LOCK_FLAGS=--upgrade takes newer versions
 	CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
@@ -67,7 +74,7 @@ format: venv ## lay the code out anew and apply ruff's safe fixes
 	$(BIN)/ruff format --quiet
 
 .PHONY: test
-test: lint peers torch ## lint, then every test but the long ones, with coverage
+test: lint peers torch browser ## lint, then every test but the long ones, with coverage
 	$(WITH_PEERS) $(PYTEST) --cov --cov-report=term $(PYTEST_FLAGS)
 
 .PHONY: test-long

@@ -7,12 +7,14 @@ import os
 import socket
 import threading
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from joinproto import codec
 from joinproto.effects import Severity
+from joinproto.errors import JoinprotoError
 from joinproto.grammar import CHANNEL_MAGICS, JOIN_MAGIC
 from joinproto.inputs import RankReported, StopRequested
 from joinproto.limits import MAX_PAYLOAD_BYTES
@@ -317,3 +319,48 @@ def test_what_a_watcher_raises_ends_the_run_and_closing_drops_everybody() -> Non
             running.server.run()
         running.server.close()
         running.loop.close()
+
+
+# -- promises that cannot be kept -------------------------------------------------------------
+
+
+class Unkept(JoinprotoError):
+    """The journal cannot be written."""
+
+
+def fail() -> None:
+    raise Unkept("journal: cannot be written: No space left on device")
+
+
+def test_a_host_that_cannot_be_recorded_is_not_admitted() -> None:
+    with Running() as running:
+        running.watcher.reactions["joined"] = fail
+        agent = FakeAgent([Say(HELLO), Expect(Reject), WaitEnd()])
+        with agent.dial(*running.address):
+            running.done()
+    assert agent.messages == [Reject(reason="journal: cannot be written: No space left on device")]
+    assert running.server.context.members == ()
+    assert running.server.context.failure == "journal: cannot be written: No space left on device"
+
+
+def test_a_world_that_cannot_be_recorded_does_not_form() -> None:
+    with Running() as running:
+        running.watcher.reactions["formed"] = fail
+        agent = FakeAgent([Say(HELLO), Expect(Accept), Expect(Abort), Close()])
+        with agent.dial(*running.address):
+            running.done()
+    assert isinstance(agent.messages[-1], Abort)
+    assert not any(isinstance(message, WorldFormed) for message in agent.messages)
+
+
+def test_the_host_of_a_rank_is_found_among_many() -> None:
+    hosts = {"a": 2, "b": 1, "c": 3}
+    with Running(ranks=6) as running, ExitStack() as agents:
+        for number, (host, devices) in enumerate(hosts.items(), start=1):
+            script = FakeAgent.joining(host=host, devices=tuple(range(devices)))
+            agents.enter_context(script.dial(*running.address))
+            if number < len(hosts):
+                running.watcher.wait_for("joined", host)
+        told = running.done()
+    exited = {each[1]: each[3] for each in told if each[0] == "rank_exited"}
+    assert exited == {0: "a", 1: "a", 2: "b", 3: "c", 4: "c", 5: "c"}
