@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -446,3 +450,137 @@ def text_controller(*options: str) -> Iterator[Watched]:
     argv = (*OURS, "controller", *LOOPBACK, *options)
     with Watched(argv, environment=clean_environment()) as process:
         yield process
+
+
+# -- artifacts, journal, status ---------------------------------------------------------------
+
+
+def envelope(*options: str) -> Any:
+    """What a controller with these options hands to the ranks of a host."""
+    with controller(*options) as process:
+        agent = FakeAgent.joining(host="a")
+        with agent.dial(*process.address):
+            process.ended(0)
+    (formed,) = [each for each in agent.messages if isinstance(each, WorldFormed)]
+    return json.loads(bytes.fromhex(formed.envelope_hex))
+
+
+def test_an_envelope_is_filled_in_from_a_template(tmp_path: Path) -> None:
+    template = tmp_path / "envelope.json"
+    template.write_text(
+        '{"controller": {"host": "$controller_host"}, "who": "$host", "of": $ranks}'
+    )
+    found = envelope("--envelope-template", str(template))
+    assert found == {"controller": {"host": "127.0.0.1"}, "who": "a", "of": [0]}
+
+
+def test_a_program_is_asked_for_artifacts(tmp_path: Path) -> None:
+    program = tmp_path / "artifacts.py"
+    program.write_text(
+        "import json, sys\n"
+        "world = json.load(sys.stdin)\n"
+        "made = {'controller': {}, 'size': world['world_size']}\n"
+        "json.dump({host['host']: {'envelope': made} for host in world['hosts']}, sys.stdout)\n"
+    )
+    command = f"{sys.executable} {program}"
+    assert envelope("--artifacts-command", command) == {"controller": {}, "size": 1}
+
+
+def test_a_program_that_fails_ends_the_run() -> None:
+    with controller("--artifacts-command", "false") as process:
+        agent = FakeAgent([HELLO, Expect(Accept), Expect(Abort), Close()])
+        with agent.dial(*process.address):
+            finished = process.ended(1)[-1]
+    assert "false" in finished["reason"]
+    assert agent.messages[-1] == Abort(reason=finished["reason"])
+
+
+def test_a_run_is_recorded_as_it_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "run.jsonl"
+    agent = FakeAgent.joining(host="a")
+    with controller("--record", str(record)) as process, agent.dial(*process.address):
+        events = process.ended(0)
+    first, *rest = (json.loads(line) for line in record.read_text().splitlines())
+    assert first["event"] == "run"
+    assert rest == events
+    assert main(["controller", "--resume", str(record)]) == 0
+    assert "rank 0 ended with code 0" in capfd.readouterr().out
+
+
+def test_a_run_whose_controller_was_killed_is_closed_and_not_gone_on_with(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "run.jsonl"
+    agent = FakeAgent([HELLO, Expect(Accept), Expect(WorldFormed), WaitEnd()])
+    with controller("--record", str(record)) as process, agent.dial(*process.address):
+        process.wait_event("formed")
+        assert main(["controller", "--resume", str(record)]) == 2
+        assert "the controller that writes it still runs" in capfd.readouterr().err
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait_exit()
+    assert main(["controller", "--resume", str(record)]) == 1
+    told = capfd.readouterr().out
+    assert "a world of 1 rank(s) on 1 host(s) had formed" in told
+    last = json.loads(record.read_text().splitlines()[-1])
+    assert (last["event"], last["outcome"]) == ("finished", "failed")
+    assert main(["controller", *LOOPBACK, "--record", str(record)]) == 2
+
+
+def test_a_run_that_is_given_up_at_the_first_failure() -> None:
+    go = threading.Event()
+    script = [HELLO, Expect(Accept), Expect(WorldFormed), Until(go.is_set)]
+    with controller("--on-rank-failure", "abort", ranks=2) as process:
+        other = FakeAgent([*script, Expect(Abort), Close()])
+        with other.dial(*process.address):
+            process.wait_event("joined", host="a")
+            bad = [Say(Hello(host="b", local_devices=(0,))), Expect(Accept), Expect(WorldFormed)]
+            failing = FakeAgent([*bad, Say(RankExited(rank=1, code=5)), Expect(Abort), Close()])
+            go.set()
+            with failing.dial(*process.address):
+                finished = process.ended(1)[-1]
+    assert finished["reason"] == "rank 1 ended with code 5"
+    assert other.messages[-1] == Abort(reason="rank 1 ended with code 5")
+
+
+def test_the_operator_starts_it(capfd: pytest.CaptureFixture[str]) -> None:
+    with controller("--start-mode", "manual", target=False) as process:
+        host, port = process.address
+        where = f"{host}:{port}"
+        assert main(["start", where]) == 1
+        assert "0 of at least 1 rank(s) have joined" in capfd.readouterr().err
+        with FakeAgent.joining(host="a").dial(host, port):
+            process.wait_event("joined")
+            assert main(["status", "--json", where]) == 0
+            shown = json.loads(capfd.readouterr().out)
+            assert (shown["phase"], shown["start_mode"]) == ("staging", "manual")
+            assert main(["start", where]) == 0
+            process.ended(0)
+    assert process.events("formed")[0]["reason"] == "the operator gave the start"
+
+
+def test_on_a_terminal_the_run_is_a_table() -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    process = subprocess.Popen(
+        [*OURS, "controller", *LOOPBACK, "--target-ranks", "1"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=clean_environment(TERM="xterm"),
+    )
+    os.close(theirs)
+    shown = b""
+    with process:
+        while b"listening on" not in shown or b"\n" not in shown.partition(b"listening on")[2]:
+            shown += os.read(ours, 65536)
+        port = re.search(rb"listening on 127\.0\.0\.1:(\d+)", shown)
+        assert port is not None
+        with FakeAgent.joining(host="node-a").dial("127.0.0.1", int(port[1])):
+            assert process.wait(PATIENCE) == 0
+    with suppress(OSError):  # how the end of a terminal shows
+        while data := os.read(ours, 65536):
+            shown += data
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "finished: ok" in text
+    assert re.search(r"node-a +0 ", text)

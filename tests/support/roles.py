@@ -91,11 +91,14 @@ class ControllerProcess(Watched):
 
 
 def controller(
-    *options: str, ranks: int = 1, environment: Mapping[str, str] = {}
+    *options: str,
+    ranks: int = 1,
+    target: bool = True,
+    environment: Mapping[str, str] = {},
 ) -> ControllerProcess:
     """A controller on a free port, whose world is formed at `ranks` ranks."""
     argv = (*OURS, "controller", "--bind", "127.0.0.1:0", "--events", "json")
-    world = ("--min-ranks", str(ranks), "--target-ranks", str(ranks))
+    world = ("--min-ranks", str(ranks), *(("--target-ranks", str(ranks)) if target else ()))
     return ControllerProcess(
         (*argv, *world, *options), environment=clean_environment(**environment)
     )
