@@ -59,9 +59,9 @@ from joinproto.session import Session
 class _Link:
     """Frames in both directions, and the machine that obeys them."""
 
-    def __init__(self, session: Session[Any]) -> None:
+    def __init__(self, session: Session[Any], framer: Framer) -> None:
         self._session = session
-        self._framer = Framer()
+        self._framer = framer
         self._out = bytearray()
         self._key: Salt = OPEN
         self._linked = False
@@ -197,7 +197,7 @@ class AgentConnection(_Link):
     def __init__(self, plan: Plan) -> None:
         self._agent = Session(AGENT, AgentContext(plan=plan))
         self._children: dict[int, Session[ChildContext]] = {}
-        super().__init__(self._agent)
+        super().__init__(self._agent, Framer())
 
     @property
     def state(self) -> AgentState:
@@ -336,8 +336,8 @@ class ControllerConnection(_Link):
 
     def __init__(self, admission: Admission, *, wires: frozenset[int] = frozenset(WIRES)) -> None:
         self._session: Session[ControllerContext]
-        super().__init__(Session(CONTROLLER, ControllerContext(admission=admission)))
-        self._framer = Framer(wires=wires)
+        context = ControllerContext(admission=admission)
+        super().__init__(Session(CONTROLLER, context), Framer(wires=wires))
         self._wire = min(wires)
         self._head = bytearray()
         self.channel: str | None = None
@@ -420,5 +420,6 @@ class ControllerConnection(_Link):
         return super()._next_input()
 
     def _seen(self, frame: Frame) -> None:
+        if len(self._framer.wires) > 1:
+            self._framer.wires = frozenset((frame.wire,))
         self._wire = frame.wire
-        self._framer.wires = frozenset((frame.wire,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -134,14 +135,22 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         teller = stack.enter_context(Teller(events=bool(args.events)))
         settings = _settings(args)
+        on_change = teller.changed if teller.wants_table else None
         controller = stack.enter_context(
-            Controller(**settings, on_text=teller.text, on_change=teller.changed)
+            Controller(**settings, on_text=teller.text, on_change=on_change)
         )
         teller.watch(controller.board)
         for number in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, number, signal.getsignal(number))
             signal.signal(number, stopper(controller))
+        _collect_less()
         return controller.run().exit_code
+
+
+def _collect_less() -> None:
+    """Have the collector look less often at what stays as long as the run does: modules, members."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _resume(path: str) -> int:
@@ -159,16 +168,19 @@ class Teller:
 
     Args:
         events: programs are told on stdout, and people only what they must not miss.
+
+    Attributes:
+        wants_table: there is a terminal to show a table on.
     """
 
     def __init__(self, *, events: bool) -> None:
         self._least = Severity.WARNING if events else Severity.INFO
-        self._wants_table = not events and sys.stderr is not None and sys.stderr.isatty()
+        self.wants_table = not events and sys.stderr is not None and sys.stderr.isatty()
         self._table: LiveTable | None = None
 
     def watch(self, board: Board) -> None:
         """Show this board, where there is a terminal to show it on."""
-        if self._wants_table:
+        if self.wants_table:
             from joinproto.cli.live import LiveTable
 
             self._table = LiveTable(board)
