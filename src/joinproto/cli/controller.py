@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect_less() -> None:
-    """Have the collector look less often at what stays as long as the run does: modules, members."""
+    """Have the collector look less often at what lasts as long as the run: modules, members."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 
