@@ -200,6 +200,8 @@ class World:
             case "starting":
                 yield partial(self._child, slot, "running", ChildStarted(slot=slot))
                 yield partial(self._child, slot, "gone", ChildFailed(slot=slot, cause="EAGAIN"))
+                if self.torn:
+                    yield partial(self._child, slot, "stuck", ChildStuck(slot=slot))
             case "running":
                 for code in (0, 7, -9):
                     yield partial(self._child, slot, "ended", ChildExited(slot=slot, code=code))

@@ -133,7 +133,7 @@ class TestStopping:
 
 
 class TestWhileItStarts:
-    """There is no process yet, and so nothing to signal; what is wanted is remembered."""
+    """What is no program yet hears no SIGTERM, and may hang; SIGKILL ends it all the same."""
 
     def test_a_stop_takes_effect_when_it_has_started(self) -> None:
         it = child()
@@ -142,18 +142,36 @@ class TestWhileItStarts:
         assert it.step(STARTED, NOW + 1) == [fx.Terminate(slot=3)]
         assert (it.state, it.next_timer) == (S.STOPPING, NOW + 5)
 
-    def test_a_kill_comes_as_soon_as_there_is_something_to_kill(self) -> None:
-        it = child(KillChild())
-        assert it.step(STARTED, NOW + 1) == [fx.Kill(slot=3)]
+    def test_one_that_does_not_get_there_is_killed_at_the_deadline(self) -> None:
+        it = child(STOP)
+        assert it.expire(NOW + 5) == [fx.Kill(slot=3)]
         assert at(it, S.KILLING)
 
-    def test_a_kill_shortens_an_earlier_stop(self) -> None:
-        it = child(STOP, KillChild())
-        assert it.step(STARTED, NOW) == [fx.Kill(slot=3)]
+    @pytest.mark.parametrize("way", [(), (STOP,)])
+    def test_it_can_be_killed_at_once(self, way: tuple[Any, ...]) -> None:
+        it = child(*way)
+        assert it.step(KillChild(), NOW) == [fx.Kill(slot=3)]
+        assert at(it, S.KILLING)
+        assert it.next_timer == NOW + 10
 
-    def test_one_that_was_to_be_stopped_and_never_started_is_gone(self) -> None:
-        it = child(STOP, ChildFailed(slot=3, cause="torn down"))
+    def test_a_start_that_is_told_behind_the_kill_changes_nothing(self) -> None:
+        it = child(KillChild())
+        assert it.step(STARTED, NOW + 1) == []
+        assert it.next_timer == NOW + 10
+        assert it.step(exited(-9), NOW + 1) == [fx.TellExited(code=-9)]
+
+    @pytest.mark.parametrize("way", [(STOP,), (KillChild(),), (STOP, KillChild())])
+    def test_one_that_was_to_end_and_never_started_is_gone(self, way: tuple[Any, ...]) -> None:
+        it = child(*way, ChildFailed(slot=3, cause="torn down"))
         assert at(it, S.GONE)
+        assert it.next_timer is None
+
+    @pytest.mark.parametrize("late", [STARTED, ChildFailed(slot=3, cause="EIO")])
+    def test_one_that_survives_a_kill_is_told_and_then_left(self, late: Any) -> None:
+        it = child(KillChild())
+        assert it.expire(NOW + 10) == [fx.TellStuck()]
+        assert it.step(late, NOW + 20) == []
+        assert at(it, S.STUCK)
 
 
 # -- every way --------------------------------------------------------------------------------
@@ -200,8 +218,10 @@ class World:
 
     def note(self, effects: list[Any]) -> None:
         for effect in effects:
-            if isinstance(effect, fx.Terminate | fx.Kill):
-                assert self.phase == "running", "a signal to what is not there"
+            if isinstance(effect, fx.Terminate):
+                assert self.phase == "running", "a word to what hears none"
+            if isinstance(effect, fx.Kill):
+                assert self.phase != "gone", "a signal to what is not there"
         self.log += effects
         names = [type(effect).__name__ for effect in self.log]
         assert all(names.count(name) <= 1 for name in names), names
@@ -229,9 +249,9 @@ def test_what_holds_on_every_way(choices: list[int]) -> None:
         moves[choice % len(moves)]()
     world.check_all()
     # Whatever has happened, one that is killed and reaped ends, and that is told.
+    world.give(KillChild())
     if world.phase == "starting":
         world.become("running", STARTED)
-    world.give(KillChild())
     if world.phase == "running":
         world.become("gone", exited(-9))
     while world.session.next_timer is not None:

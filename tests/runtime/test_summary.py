@@ -25,6 +25,11 @@ def fate(code: int | None, *, ran: float | None = None, **facts: bool) -> Fate:
         (fate(-11, ran=3661.25), "was killed by SIGSEGV after 3661.2 s"),
         (fate(-15, ran=2.0, by_agent=True), "was killed by SIGTERM after 2.0 s (stopped by the ag"),
         (fate(1, ran=2.0, by_agent=True), "exited with 1 after 2.0 s (stopped by the agent)"),
+        (fate(-9, ran=2.0, with_helper=True), "was killed by SIGKILL after 2.0 s (with the helper"),
+        (
+            fate(-9, ran=2.0, with_helper=True, by_agent=True),
+            "was killed by SIGKILL after 2.0 s (stop",
+        ),
         (fate(-9, ran=2.0, out_of_memory=True), "was killed by SIGKILL after 2.0 s (out of memory"),
         (fate(137, ran=2.0, out_of_memory=True), "exited with 137 after 2.0 s (out of memory)"),
         (fate(-35), "was killed by signal 35"),

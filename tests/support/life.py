@@ -213,6 +213,17 @@ class Life:
         wait_until(look, "a child has started")
         return found[0]
 
+    def waiting(self) -> list[int]:
+        """The processes that were forked ahead, once there is one for each rank."""
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = children(self.helper)
+            return len(found) == len(self.kinds)
+
+        wait_until(look, "a process waits for each rank")
+        return found
+
     def kill_relay(self) -> None:
         """End the relay; returns when the helper has reaped it, and so tells of it next."""
         found: list[int] = []

@@ -105,6 +105,21 @@ def test_they_start_when_told(host: Callable[..., Host]) -> None:
     assert [process.spawn.rank for process in a.processes.running] == [4]
 
 
+@pytest.mark.parametrize("unkillable", [False, True])
+def test_one_that_hangs_while_it_starts_can_be_killed(
+    host: Callable[..., Host], unkillable: bool
+) -> None:
+    a = host({4: Behaviour(starts=False, unkillable=unkillable)})
+    a.receive(Abort(reason="enough"))
+    assert a.processes[4].signals == []
+    a.pass_time(5.0)
+    assert a.processes[4].signals == [signal.SIGKILL]
+    assert a.processes[4].code == (None if unkillable else -signal.SIGKILL)
+    a.pass_time(10.0)
+    assert a.finish is not None
+    assert type(a.finish.error) is (Unkillable if unkillable else Aborted)
+
+
 def test_they_end_with_a_code(host: Callable[..., Host]) -> None:
     a = host()
     a.take(a.processes[5].exit(7))

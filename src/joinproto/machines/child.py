@@ -44,24 +44,20 @@ class ChildContext(Record):
         slot: its place in the order of starting.
         scale: of the drain bound.
         reading: its output has not ended.
-        stop_at: somebody asked for its end, by force at this time.
+        stopping: somebody asked for its end while it was being started.
     """
 
     slot: int = 0
     scale: float = 1.0
     reading: bool = True
-    stop_at: float | None = None
+    stopping: bool = False
 
 
 Outcome: TypeAlias = tuple[ChildContext, tuple[Any, ...]]
 
 
-def _kill_wanted(ctx: ChildContext, given: Any, now: float) -> bool:
-    return ctx.stop_at is not None and ctx.stop_at <= now
-
-
 def _stop_wanted(ctx: ChildContext, given: Any, now: float) -> bool:
-    return ctx.stop_at is not None
+    return ctx.stopping
 
 
 def _read_out(ctx: ChildContext, given: Any, now: float) -> bool:
@@ -72,25 +68,21 @@ def _nothing(ctx: ChildContext, given: Any, now: float) -> Outcome:
     return ctx, ()
 
 
-def _remember_stop(ctx: ChildContext, given: StopChild, now: float) -> Outcome:
-    return replace(ctx, stop_at=given.deadline), ()
-
-
-def _remember_kill(ctx: ChildContext, given: KillChild, now: float) -> Outcome:
-    return replace(ctx, stop_at=now), ()
+def _stop_early(ctx: ChildContext, given: StopChild, now: float) -> Outcome:
+    # What is not a program yet does not hear SIGTERM.  The start may hang (a directory on a server
+    # that is gone), so the grace runs all the same.
+    return replace(ctx, stopping=True), (fx.SetTimer(timer=Timer.GRACE, at=given.deadline),)
 
 
 def _terminate(ctx: ChildContext, given: StopChild, now: float) -> Outcome:
-    return replace(ctx, stop_at=given.deadline), _polite(ctx, given.deadline)
+    return ctx, (
+        fx.Terminate(slot=ctx.slot),
+        fx.SetTimer(timer=Timer.GRACE, at=given.deadline),
+    )
 
 
 def _terminate_late(ctx: ChildContext, given: ChildStarted, now: float) -> Outcome:
-    # It was told to stop while it was being started; only now is there a process to tell.
-    return ctx, _polite(ctx, now if ctx.stop_at is None else ctx.stop_at)
-
-
-def _polite(ctx: ChildContext, deadline: float) -> tuple[Any, ...]:
-    return fx.Terminate(slot=ctx.slot), fx.SetTimer(timer=Timer.GRACE, at=deadline)
+    return ctx, (fx.Terminate(slot=ctx.slot),)
 
 
 def _kill(ctx: ChildContext, given: Any, now: float) -> Outcome:
@@ -125,6 +117,10 @@ def _drained(ctx: ChildContext, given: Any, now: float) -> Outcome:
     return ctx, (fx.TellDrained(),)
 
 
+def _cease(ctx: ChildContext, given: ChildFailed, now: float) -> Outcome:
+    return ctx, _no_timers()
+
+
 def _no_timers() -> tuple[Any, ...]:
     return fx.ClearTimer(timer=Timer.GRACE), fx.ClearTimer(timer=Timer.KILL)
 
@@ -152,7 +148,6 @@ CHILD = Table[ChildContext](
     final=(S.GONE, S.STUCK),
     inputs=_INPUTS,
     rules=(
-        Rule(source=S.STARTING, on=ChildStarted, when=_kill_wanted, target=S.KILLING, act=_kill),
         Rule(
             source=S.STARTING,
             on=ChildStarted,
@@ -161,9 +156,10 @@ CHILD = Table[ChildContext](
             act=_terminate_late,
         ),
         Rule(source=S.STARTING, on=ChildStarted, target=S.RUNNING, act=_nothing),
-        Rule(source=S.STARTING, on=ChildFailed, target=S.GONE, act=_nothing),
-        Rule(source=S.STARTING, on=StopChild, target=S.STARTING, act=_remember_stop),
-        Rule(source=S.STARTING, on=KillChild, target=S.STARTING, act=_remember_kill),
+        Rule(source=S.STARTING, on=ChildFailed, target=S.GONE, act=_cease),
+        Rule(source=S.STARTING, on=StopChild, target=S.STARTING, act=_stop_early),
+        Rule(source=S.STARTING, on=KillChild, target=S.KILLING, act=_kill),
+        Rule(source=S.STARTING, on=Expired, target=S.KILLING, act=_kill),
         *_exit_rules(S.RUNNING),
         Rule(source=S.RUNNING, on=StopChild, target=S.STOPPING, act=_terminate),
         Rule(source=S.RUNNING, on=KillChild, target=S.KILLING, act=_kill),
@@ -171,6 +167,9 @@ CHILD = Table[ChildContext](
         Rule(source=S.STOPPING, on=KillChild, target=S.KILLING, act=_kill),
         Rule(source=S.STOPPING, on=Expired, target=S.KILLING, act=_kill),
         *_exit_rules(S.KILLING),
+        # The news may have been on their way when it was killed.
+        Rule(source=S.KILLING, on=ChildStarted, target=S.KILLING, act=_nothing),
+        Rule(source=S.KILLING, on=ChildFailed, target=S.GONE, act=_cease),
         Rule(source=S.KILLING, on=Expired, target=S.STUCK, act=_give_up),
         Rule(source=S.DRAINING, on=OutputEnded, target=S.GONE, act=_drained),
         # A grandchild holds the pipe, or our reader stalls: the end is told all the same.
@@ -182,15 +181,14 @@ CHILD = Table[ChildContext](
         # Reaped: its number may belong to another process by now.
         S.DRAINING: _STOPS,
         S.GONE: (*_STOPS, OutputEnded),
-        S.STUCK: (*_STOPS, OutputEnded, ChildExited),
+        S.STUCK: (*_STOPS, OutputEnded, *_LIFE),
     },
     illegal={
-        S.STARTING: (ChildExited, OutputEnded, Expired),
+        S.STARTING: (ChildExited, OutputEnded),
         S.RUNNING: (ChildStarted, ChildFailed, Expired),
         S.STOPPING: (ChildStarted, ChildFailed),
-        S.KILLING: (ChildStarted, ChildFailed),
         S.DRAINING: _LIFE,
         S.GONE: (*_LIFE, Expired),
-        S.STUCK: (ChildStarted, ChildFailed, Expired),
+        S.STUCK: (Expired,),
     },
 )

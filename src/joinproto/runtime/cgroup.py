@@ -7,6 +7,10 @@ can be walked does not escape.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+
+PREFIX = "joinproto-"
+"""How the name of a helper's begins; the number of its process follows."""
 
 
 class Cgroup:
@@ -72,7 +76,18 @@ def make_cgroup(name: str) -> Cgroup:
         # An older kernel (before 5.14).
         os.rmdir(path)
         return Cgroup(None)
+    _remove_abandoned(own)
     return Cgroup(path)
+
+
+def _remove_abandoned(below: str) -> None:
+    """Remove what helpers have left that were killed together with their agents."""
+    with suppress(OSError):
+        for name in os.listdir(below):
+            number = name.removeprefix(PREFIX)
+            if number != name and number.isdigit() and not os.path.exists(f"/proc/{number}"):
+                # One that somebody is still in is not removed.
+                Cgroup(os.path.join(below, name)).remove()
 
 
 def own_cgroup() -> str | None:

@@ -149,8 +149,10 @@ class HostRunner(Joiner):
                 super().one(effect)
 
     def _signal(self, slot: int, number: int) -> None:
-        self._fates[slot].by_agent = True
-        self._helper.signal(slot, number)
+        # One that was not handed to the helper yet will not be.
+        if slot in self._fates:
+            self._fates[slot].by_agent = True
+            self._helper.signal(slot, number)
 
     def _tell(self, severity: Severity, text: str) -> None:
         if severity >= self._least:
@@ -195,6 +197,13 @@ class HostRunner(Joiner):
             return
         self._spawned[slot] = spawn
         self._starting[slot] = pipes
+        self._fates[slot] = self._fate(spawn)
+
+    def _fate(self, spawn: fx.Spawn) -> Fate:
+        from joinproto.runtime.summary import Fate
+
+        where = "" if spawn.device is None else f" (device {spawn.device})"
+        return Fate(f"{self.connection.context.name_of(spawn.slot)}{where}")
 
     def _make_streams(self) -> Streams:
         """Get ready for the first child.
@@ -225,12 +234,8 @@ class HostRunner(Joiner):
 
     def child_started(self, slot: int, pid: int) -> None:
         """The child's process runs."""
-        from joinproto.runtime.summary import Fate
-
         assert self._streams is not None
-        spawn = self._spawned[slot]
-        where = "" if spawn.device is None else f" (device {spawn.device})"
-        fate = self._fates[slot] = Fate(f"{self.connection.context.name_of(slot)}{where}")
+        spawn, fate = self._spawned[slot], self._fates[slot]
         fate.pid, fate.started = pid, self.loop.now()
         # Only now: pipes that are closed because the start failed are no end of any output.
         pipes = self._starting.pop(slot)
@@ -242,6 +247,7 @@ class HostRunner(Joiner):
     def child_failed(self, slot: int, error: JoinprotoError) -> None:
         """The child could not be started."""
         self._close_pipes(slot)
+        self._fates.pop(slot, None)
         not_found = isinstance(error, CommandNotFound)
         now = self.loop.now()
         self.carry_out(self.connection.child_failed(slot, str(error), now, not_found=not_found))
@@ -251,7 +257,8 @@ class HostRunner(Joiner):
         fate = self._fates[slot]
         fate.ended, fate.code = self.loop.now(), code
         if self._kills is not None:
-            fate.out_of_memory = self._kills.explains(code, by_agent=fate.by_agent)
+            by_us = fate.by_agent or fate.with_helper
+            fate.out_of_memory = self._kills.explains(code, by_agent=by_us)
         if self._observer is not None:
             self._observer.exited(self._spawned[slot].rank, fate)
         self.carry_out(self.connection.child_exited(slot, code, self.loop.now()))
@@ -265,7 +272,7 @@ class HostRunner(Joiner):
         self.carry_out(self.connection.helper_died(cause, self.loop.now()))
         for slot in sorted(alive):
             if slot in codes:
-                self._fates[slot].by_agent = True
+                self._fates[slot].with_helper = True
                 self.child_exited(slot, codes[slot])
             else:
                 self.child_failed(slot, SpawnFailed(cause))

@@ -22,7 +22,7 @@ import socket
 import time
 
 from joinproto.runtime import descendants
-from joinproto.runtime.cgroup import make_cgroup
+from joinproto.runtime.cgroup import PREFIX, make_cgroup
 
 END_WAIT = 10.0
 """Seconds for ending what is left, when the agent is gone and nobody else would."""
@@ -78,7 +78,7 @@ class Reaper:
         for number in (*TERMINATING, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, _nothing)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        self.cgroup = make_cgroup(f"joinproto-{self._me}")
+        self.cgroup = make_cgroup(f"{PREFIX}{self._me}")
         # Children are born into it; to move each of them there would take milliseconds.
         self.cgroup.enter()
 
@@ -168,14 +168,14 @@ class Reaper:
             OSError: there is no room for one more, or for the request.
         """
         while self._blanks:
-            child = self._blanks[-1]
+            child = self._blanks[0]
             try:
                 socket.send_fds(child.sock, [b"become"], fds)
             except ConnectionError:
                 # Somebody killed it while it waited.
                 self._heard(child)
                 continue
-            return self._blanks.pop()
+            return self._blanks.pop(0)
         child = self._fork()
         socket.send_fds(child.sock, [b"become"], fds)
         return child

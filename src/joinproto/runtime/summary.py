@@ -21,6 +21,7 @@ class Fate:
         ended: when it was gone.
         code: how; −N for signal N.
         by_agent: the agent had sent it a signal.
+        with_helper: it died since the helper did, which is its parent.
         out_of_memory: the kernel killed it for want of memory.
         tail: the end of what it wrote to standard error.
     """
@@ -32,6 +33,7 @@ class Fate:
         self.ended: float | None = None
         self.code: int | None = None
         self.by_agent = False
+        self.with_helper = False
         self.out_of_memory = False
         self.tail = b""
 
@@ -60,6 +62,8 @@ class Fate:
             whose = " (out of memory)"
         elif self.by_agent:
             whose = " (stopped by the agent)"
+        elif self.with_helper:
+            whose = " (with the helper process)"
         return f"{self.name} {how}{ran}{whose}"
 
     def lines(self) -> Iterator[str]:

@@ -105,7 +105,12 @@ class FakeProcess:
         """What it does when it is sent a signal."""
         self.signals.append(number)
         deaf = number == signal.SIGTERM and self.behaviour.ignores_sigterm
-        if not self.running or deaf or self.behaviour.unkillable:
+        if self.behaviour.unkillable or deaf:
+            return []
+        if not self.settled:
+            # One that is killed on its way counts as started, as it does with real ones.
+            return [*self._started(), *self._exited(-number)]
+        if not self.running:
             return []
         return self._exited(-number)
 
