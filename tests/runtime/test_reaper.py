@@ -285,7 +285,7 @@ def test_an_event_of_an_earlier_child_whose_descriptor_had_the_number() -> None:
 def test_children_die_with_it() -> None:
     helper = Helper()
     try:
-        pids = [helper.start(slot, "trap '' TERM HUP; sleep 600; :") for slot in range(3)]
+        pids = [helper.start(slot, "trap '' TERM HUP; exec sleep 600") for slot in range(3)]
         helper.process.kill()
         until = time.monotonic() + 2.0
         for pid in pids:
