@@ -60,6 +60,13 @@ def test_no_token_fits_where_there_is_none() -> None:
     assert shown(Access(open=False), token="None") == 401
 
 
+@pytest.mark.parametrize("asked", [{"token": ""}, {"authorization": "Bearer"}])
+def test_an_empty_token_is_none(asked: dict[str, str]) -> None:
+    access = Access(open=False, token="", salt_hex="")
+    assert shown(access, **asked) == 401
+    assert started(access, peer_host=FAR, **asked) == 403
+
+
 @pytest.mark.parametrize(
     ("host", "status"),
     [

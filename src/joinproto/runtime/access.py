@@ -49,11 +49,13 @@ class Access(Record):
 
 def _offers(request: Request, *secrets: str | None) -> bool:
     """Whether a request holds one of these."""
-    # Of bytes: text that is not ASCII cannot be compared so.
+    # Of bytes: text that is not ASCII cannot be compared so.  An empty secret is none: a bare
+    # `Authorization: Bearer` would be equal to it.
     return any(
-        secret is not None and hmac.compare_digest(offered, secret.encode())
+        hmac.compare_digest(offered, secret.encode())
         for offered in _offered(request)
         for secret in secrets
+        if secret
     )
 
 
