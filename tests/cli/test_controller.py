@@ -83,7 +83,7 @@ BAD: dict[tuple[str, ...], str] = {
     ("--max-failures", "1", "--on-rank-failure", "abort"): "contradict each other",
     ("--record", "."): "is no plain file|Is a directory",
     ("--resume", "missing"): "missing: No such file",
-    ("--status-token-file", "missing"): "--token-file missing: No such file",
+    ("--status-token-file", "missing"): "--status-token-file missing: No such file",
     ("--envelope-template", "missing"): "--envelope-template missing: No such file",
     ("--relay-template", "x"): "--relay-template goes with --envelope-template",
     ("--artifacts-command", "x", "--relay"): "--relay is for flodl's artifacts",

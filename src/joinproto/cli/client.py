@@ -29,7 +29,7 @@ TOKEN_BYTES: Final = 1024
 STREAM: Final = "text/event-stream"
 
 
-def read_token(program: str, path: str) -> str:
+def read_token(program: str, path: str, option: str = "--token-file") -> str:
     """The token in a file; white space around it does not count.
 
     That other users can read it too is told on stderr.
@@ -37,7 +37,7 @@ def read_token(program: str, path: str) -> str:
     Raises:
         ConfigError: it cannot be read, or holds anything but one printable word of ASCII.
     """
-    where = f"--token-file {path}"
+    where = f"{option} {path}"
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())

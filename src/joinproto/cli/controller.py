@@ -301,7 +301,7 @@ def _token(path: str | None) -> str | None:
         return None
     from joinproto.cli.client import read_token
 
-    return read_token("controller", path)
+    return read_token("controller", path, "--status-token-file")
 
 
 def _salt(args: argparse.Namespace) -> Any:
