@@ -384,12 +384,15 @@ def test_a_ranks_output_is_out_before_its_exit_is_told() -> None:
     script: list[Step] = [Expect(Hello), Admit(), Say(WORLD)]
     for _ in range(8):
         script += [Expect(RankExited), Call(look)]
+    looked = threading.Event()
     command = python("for n in range(200): out(b'%0199d\\n' % n)\nout(b'end')")
     with (
-        FakeController([*script, WaitEnd()]) as fake,
+        FakeController([*script, Call(looked.set), WaitEnd()]) as fake,
         Agent(fake.address, command, ranks=8) as agent,
     ):
         assert agent.wait() == 0
+        # The agent may be gone before the last look at what it wrote.
+        assert looked.wait(PATIENCE)
         got += agent.rest()
     assert late == []
     for rank in range(8):
