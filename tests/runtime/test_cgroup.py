@@ -111,6 +111,23 @@ def test_nowhere_to_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make_cgroup("new").path is None
 
 
+def test_what_helpers_left_that_are_gone_is_removed(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait(PATIENCE)
+    names = [f"joinproto-{number}" for number in (gone.pid, os.getpid(), "new", "")]
+    for name in (*names, str(gone.pid), f"other-{gone.pid}"):
+        (own / name).mkdir()
+    before = {path.name for path in own.iterdir()}
+    made = f"joinproto-{gone.pid}0"
+    (own / made).mkdir()
+    monkeypatch.setattr(os, "mkdir", lambda path: Path(path, "cgroup.kill").touch())
+    assert make_cgroup(made).path == str(own / made)
+    left = {path.name for path in own.iterdir()}
+    assert left == (before | {made}) - {names[0]}
+
+
 # -- where the process is ---------------------------------------------------------------------
 
 UNIFIED = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
