@@ -125,6 +125,8 @@ def end(
 
 def bring(life: Life, point: str) -> None:
     match point:
+        case "before the world":
+            life.waiting()
         case "between two spawns":
             life.reach_gate()
         case "running":
@@ -136,6 +138,27 @@ def bring(life: Life, point: str) -> None:
 @pytest.mark.parametrize(("point", "means"), MATRIX)
 def test_nothing_is_left(tmp_path: Path, point: str, means: str) -> None:
     end(tmp_path, point, means, ALL_KINDS)
+
+
+def test_one_that_is_killed_while_it_waits_for_the_world_does_no_harm(tmp_path: Path) -> None:
+    with Life(tmp_path, ALL_KINDS) as life:
+        os.kill(life.waiting()[0], signal.SIGKILL)
+        life.run()
+        life.end_ranks()
+        assert life.agent.wait_exit(within=SPARE) == 0
+        assert life.left() == []
+
+
+def test_a_start_that_hangs_ends_with_the_grace_and_keeps_no_other_from_running(
+    tmp_path: Path,
+) -> None:
+    with Life(tmp_path, ("well-behaved",) * 3) as life:
+        os.kill(life.waiting()[1], signal.SIGSTOP)
+        life.form()
+        life.agent.wait_for(lambda: len(life.leaders) == 2 or None, "the others run")
+        life.send(signal.SIGTERM)
+        assert life.agent.wait_exit(within=GRACE + SPARE) == 143
+        assert life.left() == []
 
 
 def test_a_helper_that_starts_a_rank_and_dies_at_once(tmp_path: Path) -> None:

@@ -164,17 +164,33 @@ def test_a_child_runs_with_what_it_was_given_and_nothing_else(home: Home, tmp_pa
     assert [home.code(slot) for slot in range(3)] == [0, 0, 0]
 
 
-def test_a_child_has_three_descriptors(home: Home) -> None:
+@pytest.mark.parametrize("expected", [0, 3])
+def test_a_child_has_three_descriptors(home: Home, expected: int) -> None:
     """Not even those of its parent that are inheritable, or those its pipes came as."""
     read, write = os.pipe()
     try:
         os.set_inheritable(read, True)
-        home.start(0, ["ls", "/proc/self/fd"])
-        # ls itself has the folder open.
-        assert home.read(0) == b"0\n1\n2\n3\n"
+        home.children.expect(expected)
+        for slot in range(3):
+            home.start(slot, ["ls", "/proc/self/fd"])
+            # ls itself has the folder open.
+            assert home.read(slot) == b"0\n1\n2\n3\n"
     finally:
         os.close(read)
         os.close(write)
+
+
+def test_only_so_many_wait_and_the_others_are_forked_when_they_are_due(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_EXPECTED", 2)
+    home.children.expect(5)
+    # A child that has started says that what was asked for before it is done.
+    running = {home.start(0, "exec sleep 600")}
+    assert len(processes.children(home.helper)) == 2
+    running |= {home.start(slot, "exec sleep 600") for slot in range(1, 5)}
+    assert set(processes.children(home.helper)) == running
+    assert len(running) == 5
 
 
 def test_a_child_that_closes_its_output_has_closed_it(home: Home) -> None:
@@ -405,6 +421,20 @@ def test_closing_ends_a_child_that_was_asked_for_and_has_not_started(home: Home)
     assert home.family.exited == {0: -signal.SIGKILL}
 
 
+def test_closing_ends_a_child_that_hangs_before_it_is_a_program(home: Home) -> None:
+    home.children.expect(1)
+    wait_until(lambda: len(processes.children(home.helper)) == 1, "it is forked")
+    (pid,) = processes.children(home.helper)
+    os.kill(pid, signal.SIGSTOP)
+    home.ask(0, ["sleep", "600"])
+    home.start(1, "exit 3")
+    assert home.code(1) == 3
+    assert 0 not in home.family.started
+    assert home.close() == []
+    assert home.family.exited == {0: -signal.SIGKILL, 1: 3}
+    assert state(pid) == ""
+
+
 def test_closing_goes_on_when_the_family_fails(home: Home) -> None:
     def fail() -> None:
         raise ZeroDivisionError
@@ -470,6 +500,15 @@ def test_a_helper_that_dies_before_it_has_said_anything(home: Home) -> None:
     home.ask(0, ["sleep", "600"])
     assert helperless(home).keys() <= {0}
     assert processes.children(home.helper) == []
+
+
+def test_a_helper_that_dies_takes_those_with_it_that_wait(home: Home) -> None:
+    home.children.prepare()
+    home.children.expect(2)
+    wait_until(lambda: len(processes.children(home.helper)) == 2, "they are forked")
+    waiting = processes.children(home.helper)
+    assert helperless(home) == {}
+    assert [state(pid) for pid in (*waiting, home.helper)] == [""] * 3
 
 
 def test_a_helper_that_dies_leaves_the_programs_other_processes_alone(home: Home) -> None:

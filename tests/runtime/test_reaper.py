@@ -70,8 +70,8 @@ class Helper:
         message: Message = marshal.loads(data)
         return message
 
-    def spawn(self, slot: int, script: str) -> Message:
-        """Have it start a shell script whose output goes nowhere; what it says to that."""
+    def ask(self, slot: int, script: str) -> None:
+        """Ask it to start a shell script whose output goes nowhere."""
         environment = {os.fsencode(k): os.fsencode(v) for k, v in os.environ.items()}
         request = marshal.dumps(([os.fsencode(w) for w in shell(script)], environment, None))
         memory = os.memfd_create("request")
@@ -83,6 +83,10 @@ class Helper:
         finally:
             os.close(memory)
             os.close(nowhere)
+
+    def spawn(self, slot: int, script: str) -> Message:
+        """The same; what it says to that."""
+        self.ask(slot, script)
         return self.hear()
 
     def start(self, slot: int, script: str) -> int:
@@ -90,6 +94,12 @@ class Helper:
         word, told, pid = self.spawn(slot, script)
         assert (word, told) == ("started", slot)
         return int(pid)
+
+    def prepare(self, count: int) -> list[int]:
+        """Have it fork so many processes ahead; their numbers."""
+        self.say("prepare", count)
+        wait_until(lambda: len(children(self.pid)) == count, "they are forked")
+        return children(self.pid)
 
     def __enter__(self) -> Self:
         return self
@@ -170,6 +180,86 @@ def test_a_sweep_is_answered_when_all_is_gone(helper: Helper) -> None:
     assert helper.hear() == ("swept", [])
 
 
+# -- processes forked ahead -------------------------------------------------------------------
+
+
+def test_they_become_what_is_asked_for_and_more_are_forked_when_they_are_used_up(
+    helper: Helper,
+) -> None:
+    waiting = helper.prepare(2)
+    started = [helper.start(slot, "exec sleep 600") for slot in range(3)]
+    assert set(started[:2]) == set(waiting)
+    assert started[2] not in waiting
+    assert set(children(helper.pid)) == set(started)
+
+
+def test_they_end_with_the_agent() -> None:
+    with Helper() as helper:
+        waiting = helper.prepare(3)
+    assert [state(pid) for pid in waiting] == [""] * 3
+
+
+def test_they_can_be_swept(helper: Helper) -> None:
+    helper.prepare(3)
+    helper.say("sweep", 10.0)
+    assert helper.hear() == ("swept", [])
+    assert children(helper.pid) == []
+    helper.start(0, "exit 3")
+    assert helper.hear() == ("exited", 0, 3)
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_one_that_is_killed_while_it_waits_does_no_harm(helper: Helper, killed: int) -> None:
+    before = descriptors(helper.pid)
+    waiting = helper.prepare(2)
+    for pid in waiting[:killed]:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: len(children(helper.pid)) == 2 - killed, "they are reaped")
+    for slot in range(2):
+        assert helper.start(slot, "exit 3") not in waiting[:killed]
+        assert helper.hear() == ("exited", slot, 3)
+    helper.say("sweep", 0.0)
+    assert helper.hear() == ("swept", [])
+    assert descriptors(helper.pid) == before
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_nor_when_the_helper_has_not_heard_of_it_yet(helper: Helper, killed: int) -> None:
+    waiting = helper.prepare(2)
+    os.kill(helper.pid, signal.SIGSTOP)
+    wait_until(lambda: state(helper.pid) == "T", "the helper stands still")
+    # The request first, so that it is what the helper sees first.
+    helper.ask(0, "exit 3")
+    for pid in waiting[:killed]:
+        os.kill(pid, signal.SIGKILL)
+        wait_for_end(pid, time.monotonic() + PATIENCE)
+    os.kill(helper.pid, signal.SIGCONT)
+    word, slot, pid = helper.hear()
+    assert (word, slot) == ("started", 0)
+    assert pid not in waiting[:killed]
+    assert helper.hear() == ("exited", 0, 3)
+
+
+def test_one_that_hangs_before_it_is_a_program_is_in_nobodys_way(helper: Helper) -> None:
+    waiting = helper.prepare(2)
+    for pid in waiting:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: {state(pid) for pid in waiting} == {"T"}, "they stand still")
+    for slot in range(2):
+        helper.ask(slot, "exit 3")
+    helper.start(2, "exit 3")
+    assert helper.hear() == ("exited", 2, 3)
+    # It can be killed like any other child, or is swept.
+    helper.say("signal", 0, signal.SIGKILL.value)
+    assert helper.hear()[:2] == ("started", 0)
+    assert helper.hear() == ("exited", 0, -signal.SIGKILL)
+    helper.say("sweep", 10.0)
+    assert helper.hear()[:2] == ("started", 1)
+    assert helper.hear() == ("exited", 1, -signal.SIGKILL)
+    assert helper.hear() == ("swept", [])
+    assert children(helper.pid) == []
+
+
 # -- what may go wrong ------------------------------------------------------------------------
 
 FAILS_ONCE = """
@@ -205,6 +295,57 @@ def test_a_start_that_fails_is_told_and_the_next_works(call: str, number: int) -
         assert helper.hear() == ("swept", [])
         assert children(helper.pid) == []
         assert descriptors(helper.pid) == before
+        helper.start(1, "exit 3")
+        assert helper.hear() == ("exited", 1, 3)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_request_that_cannot_be_handed_over_costs_no_process(ahead: int) -> None:
+    patch = FAILS_ONCE.format(call="socket.send_fds", number=errno.ETOOMANYREFS)
+    with Helper(patch) as helper:
+        helper.prepare(ahead)
+        assert helper.spawn(0, "exit 3") == ("failed", 0, errno.ETOOMANYREFS, b"")
+        (waiting,) = children(helper.pid)
+        assert helper.start(1, "exit 3") == waiting
+        assert helper.hear() == ("exited", 1, 3)
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_process_that_no_request_could_be_handed_to_is_ended(swept: bool) -> None:
+    patch = FAILS_ONCE.format(call="socket.send_fds", number=errno.ETOOMANYREFS)
+    with Helper(patch) as helper:
+        assert helper.spawn(0, "exit 3") == ("failed", 0, errno.ETOOMANYREFS, b"")
+        (waiting,) = children(helper.pid)
+        if swept:
+            helper.say("sweep", 10.0)
+            assert helper.hear() == ("swept", [])
+        else:
+            os.kill(waiting, signal.SIGKILL)
+        wait_until(lambda: children(helper.pid) == [], "it is reaped")
+        helper.start(1, "exit 3")
+        assert helper.hear() == ("exited", 1, 3)
+
+
+DEAD_AT_ONCE = """
+def await_request(self, sock):
+    os._exit(127)
+
+def fork():
+    pid = call()
+    if pid:
+        # It is dead when its request is there, and not reaped.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.fork, reaper.Reaper._await_request = call, go
+    return pid
+
+call, os.fork = os.fork, fork
+go, reaper.Reaper._await_request = reaper.Reaper._await_request, await_request
+"""
+
+
+def test_one_that_dies_as_soon_as_it_is_forked_is_told_and_the_next_works() -> None:
+    with Helper(DEAD_AT_ONCE) as helper:
+        assert helper.spawn(0, "exit 3") == ("failed", 0, errno.EPIPE, b"")
         helper.start(1, "exit 3")
         assert helper.hear() == ("exited", 1, 3)
 

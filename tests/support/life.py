@@ -109,6 +109,7 @@ class Life:
         self._settings: dict[str, object] = {"control_group": control_group, **others}
         self._wrapper = (*wrapper, "sh") if wrapper else ()
         self._world = _Run(WorldFormed(envelope_hex="", relay_spec_hex="" if relay else None))
+        self._forked: list[int] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -214,15 +215,17 @@ class Life:
         return found[0]
 
     def waiting(self) -> list[int]:
-        """The processes that were forked ahead, once there is one for each rank."""
-        found: list[int] = []
+        """The processes that were forked ahead, once there is one for each rank.
+
+        They carry no mark; from here on they count among those that may be left.
+        """
 
         def look() -> bool:
-            found[:] = children(self.helper)
-            return len(found) == len(self.kinds)
+            self._forked = children(self.helper)
+            return len(self._forked) == len(self.kinds)
 
         wait_until(look, "a process waits for each rank")
-        return found
+        return self._forked
 
     def kill_relay(self) -> None:
         """End the relay; returns when the helper has reaped it, and so tells of it next."""
@@ -254,7 +257,8 @@ class Life:
     def left(self, within: float = 0.0) -> list[int]:
         """Who is still there of the agent, its helper and all that they started."""
         until = time.monotonic() + within
-        return survivors(self.agent.mark, self.agent.pid, self.helper, until=until)
+        others = (self.agent.pid, self.helper, *self._forked)
+        return sorted({*survivors(self.agent.mark, *others, until=until)})
 
     # -- inside -------------------------------------------------------------------------------
 

@@ -167,18 +167,21 @@ class Reaper:
         Raises:
             OSError: there is no room for one more, or for the request.
         """
-        while self._blanks:
+        while True:
+            is_new = not self._blanks
+            if is_new:
+                self._blanks.append(self._fork())
             child = self._blanks[0]
             try:
+                # Whatever stands in the way but its death, it stays for the next request.
                 socket.send_fds(child.sock, [b"become"], fds)
             except ConnectionError:
-                # Somebody killed it while it waited.
                 self._heard(child)
+                if is_new:
+                    raise
+                # Somebody killed it while it waited.
                 continue
             return self._blanks.pop(0)
-        child = self._fork()
-        socket.send_fds(child.sock, [b"become"], fds)
-        return child
 
     def _prepare(self, count: int) -> None:
         """Fork processes ahead of what they are to become: when a world forms there is no time."""
