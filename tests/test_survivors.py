@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,12 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from interop.processes import MARK, variables
+from interop.processes import MARK, Watched, clean_environment, variables
+from joinproto.errors import Rejected
+from joinproto.messages import Hello, Reject
 from joinproto.runtime.cgroup import make_cgroup
+from joinproto.testing.fakes import FakeController
+from joinproto.testing.script import Expect, Say, Until, WaitEnd
 from tests.support.life import RANKS, Life
-from tests.support.processes import bystander, children, state, wait_for_end, zombies
+from tests.support.processes import bystander, children, helper_of, state, wait_for_end, zombies
 from tests.support.python import PATIENCE, wait_until
-from tests.support.roles import shell
+from tests.support.roles import OURS, shell
 
 KILLED_WITHIN = 2.0
 """Seconds from a SIGKILL of the agent, or of its helper, until nothing of it is left."""
@@ -138,6 +143,21 @@ def bring(life: Life, point: str) -> None:
 @pytest.mark.parametrize(("point", "means"), MATRIX)
 def test_nothing_is_left(tmp_path: Path, point: str, means: str) -> None:
     end(tmp_path, point, means, ALL_KINDS)
+
+
+def test_nothing_waits_before_the_host_is_admitted() -> None:
+    """A Reject meets an agent that has forked nothing but its helper."""
+    looked = threading.Event()
+    script = [Expect(Hello), Until(looked.is_set), Say(Reject(reason="full")), WaitEnd()]
+    with FakeController(script, wires=(2,)) as fake:
+        where = ("--controller", fake.address, "--host", "a", "--devices", "0,1")
+        argv = (*OURS, "agent", *where, "--wire", "2", "--", "true")
+        with Watched(argv, environment=clean_environment()) as agent:
+            helper = helper_of(agent.pid)
+            assert children(helper) == []
+            looked.set()
+            assert agent.wait_exit() == Rejected.exit_code
+            assert state(helper) == ""
 
 
 def test_one_that_is_killed_while_it_waits_for_the_world_does_no_harm(tmp_path: Path) -> None:

@@ -70,10 +70,11 @@ class Helper:
         message: Message = marshal.loads(data)
         return message
 
-    def ask(self, slot: int, script: str) -> None:
+    def ask(self, slot: int, script: str, directory: Path | None = None) -> None:
         """Ask it to start a shell script whose output goes nowhere."""
         environment = {os.fsencode(k): os.fsencode(v) for k, v in os.environ.items()}
-        request = marshal.dumps(([os.fsencode(w) for w in shell(script)], environment, None))
+        where = None if directory is None else os.fsencode(directory)
+        request = marshal.dumps(([os.fsencode(w) for w in shell(script)], environment, where))
         memory = os.memfd_create("request")
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -258,6 +259,49 @@ def test_one_that_hangs_before_it_is_a_program_is_in_nobodys_way(helper: Helper)
     assert helper.hear() == ("exited", 1, -signal.SIGKILL)
     assert helper.hear() == ("swept", [])
     assert children(helper.pid) == []
+
+
+def test_a_child_that_was_forked_ahead_has_three_descriptors(
+    helper: Helper, tmp_path: Path
+) -> None:
+    helper.prepare(3)
+    helper.start(0, f"ls /proc/self/fd > {tmp_path}/fds")
+    assert helper.hear() == ("exited", 0, 0)
+    # ls itself has the folder open.
+    assert (tmp_path / "fds").read_text() == "0\n1\n2\n3\n"
+
+
+def test_no_room_to_fork_ahead_is_told_only_where_a_child_is_asked_for() -> None:
+    with Helper(FAILS_ONCE.format(call="os.fork", number=errno.EAGAIN)) as helper:
+        helper.say("prepare", 2)
+        helper.start(0, "exit 3")
+        assert helper.hear() == ("exited", 0, 3)
+
+
+HANGS = """
+chdir = os.chdir
+def hang(directory):
+    if directory == b"{slow}":
+        with open(directory + b"/gate", "rb") as file:
+            file.read()
+    chdir(directory)
+os.chdir = hang
+"""
+
+
+BEFORE_SETSID = "import time; os.setsid = lambda: time.sleep(600)"
+
+
+@pytest.mark.parametrize("patch", [HANGS, BEFORE_SETSID], ids=["chdir", "setsid"])
+def test_a_child_that_hangs_before_its_exec_can_be_killed(tmp_path: Path, patch: str) -> None:
+    os.mkfifo(tmp_path / "gate")
+    with Helper(patch.format(slow=tmp_path)) as helper:
+        helper.ask(0, "exit 4", directory=tmp_path)
+        helper.say("signal", 0, int(signal.SIGKILL))
+        word, slot, pid = helper.hear()
+        assert (word, slot) == ("started", 0)
+        assert helper.hear() == ("exited", 0, -9)
+        assert state(pid) == ""
 
 
 # -- what may go wrong ------------------------------------------------------------------------
