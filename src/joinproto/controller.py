@@ -23,8 +23,9 @@ from joinproto.machines.window import Check, StartMode, WindowConfig
 from joinproto.record import Record
 from joinproto.runtime.addresses import is_loopback
 from joinproto.runtime.announcer import Announcer, Event
-from joinproto.runtime.board import Board, outcome
-from joinproto.runtime.listener import lift_descriptor_limit, listen
+from joinproto.runtime.board import EXIT_CODES, Board, outcome
+from joinproto.runtime.descriptors import lift_limit
+from joinproto.runtime.listener import listen
 from joinproto.runtime.loop import Loop
 from joinproto.runtime.makers import Maker, PublishedMaker
 from joinproto.runtime.output import Sink, flush
@@ -63,7 +64,7 @@ class Report(Record):
     @property
     def exit_code(self) -> int:
         """0 when every rank ended well, 1 when the run or a rank failed, 3 without a world."""
-        return {"ok": 0, "failed": 1, "window-failed": 3}[self.outcome]
+        return EXIT_CODES[self.outcome]
 
     @property
     def failed_ranks(self) -> tuple[int, ...]:
@@ -168,7 +169,6 @@ class Controller:
         self._on_change = on_change
         self._shown_at = 0.0
         self._announcer = Announcer(on_event, on_text, self._changed)
-        self._web: Web | None = None
         self._stack = ExitStack()
         try:
             listener = self._stack.enter_context(listen(*bind))
@@ -191,7 +191,7 @@ class Controller:
             self._server = Server(self._loop, timers, listener, terms, self._announcer, made_by)
             self._stack.callback(self._server.close)
             self.board = Board(self._server)
-            self._web = self._server.web = Web(
+            self._server.web = Web(
                 self._loop,
                 timers,
                 self.board,
@@ -229,8 +229,8 @@ class Controller:
 
     def _changed(self) -> None:
         self.board.changed()
-        if self._web is not None:
-            self._web.changed()
+        if self._server.web is not None:
+            self._server.web.changed()
         if self._on_change is not None:
             soon = max(self._loop.now(), self._shown_at + SHOWN_APART)
             self._timers.set("show", soon, self._show)
@@ -259,7 +259,7 @@ class Controller:
         Raises:
             JournalError: the journal cannot be written any more; the hosts were told Abort.
         """
-        lift_descriptor_limit()
+        lift_limit()
         self._announcer.listening(*self.address)
         self._server.run()
         report = self._report()

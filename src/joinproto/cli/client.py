@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import stat
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any, Final
 from joinproto.cli.live import clean
 from joinproto.errors import ConfigError, RemoteError, Unreachable
 from joinproto.runtime.addresses import format_address, parse_address
+from joinproto.runtime.files import open_at_once, readable_by_all
 from joinproto.runtime.stream import configure
 
 TIMEOUT: Final = 10.0
@@ -39,7 +39,7 @@ def read_token(program: str, path: str, option: str = "--token-file") -> str:
     """
     where = f"{option} {path}"
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             status = os.fstat(file.fileno())
             raw = file.read(TOKEN_BYTES + 1) or b""
     except (OSError, ValueError) as error:
@@ -49,15 +49,10 @@ def read_token(program: str, path: str, option: str = "--token-file") -> str:
         raise ConfigError(f"{where}: a token is one word of ASCII, of at most {TOKEN_BYTES} bytes")
     if not token:
         raise ConfigError(f"{where}: it is empty")
-    if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IROTH:
+    if readable_by_all(status.st_mode):
         told = f"token file {path!r} can be read by every user of this host; chmod o-r it"
         print(f"joinproto {program}: {told}", file=sys.stderr, flush=True)
     return token
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # Otherwise the opening of a named pipe would wait for its writer for ever.
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 class Answer:

@@ -9,8 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from joinproto.cli.settings import add_wire, read_salt, read_scale, read_signature, read_wires
 from joinproto.controller import Controller
@@ -133,7 +132,8 @@ def run(args: argparse.Namespace) -> int:
     if args.resume is not None:
         return _resume(args.resume)
     with ExitStack() as stack:
-        teller = stack.enter_context(Teller(events=bool(args.events)))
+        teller = Teller(events=bool(args.events))
+        stack.callback(teller.close)
         settings = _settings(args)
         on_change = teller.changed if teller.wants_table else None
         controller = stack.enter_context(
@@ -199,15 +199,8 @@ class Teller:
         if self._table is not None:
             self._table.refresh()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Give the terminal back as it was."""
         if self._table is not None:
             self._table.close()
 

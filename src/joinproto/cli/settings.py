@@ -48,7 +48,7 @@ def read_options(args: argparse.Namespace) -> dict[str, Any]:
     if args.cwd is not None and not os.path.isdir(args.cwd):
         raise ConfigError(f"--cwd {args.cwd}: no such directory")
     return {
-        "relay_command": None if args.relay_command is None else _split(args.relay_command),
+        "relay_command": _relay_command(args.relay_command),
         "wires": read_wires(args.wire),
         "nccl_version": _nccl(args.nccl_version),
         "grace": _seconds("--grace", args.grace),
@@ -234,16 +234,12 @@ def read_signature(option: str, text: str | None) -> bytes | None:
     return signature
 
 
-def _split(relay_command: str) -> list[str]:
-    import shlex
+def _relay_command(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    from joinproto.runtime.job import split_words
 
-    try:
-        words = shlex.split(relay_command)
-    except ValueError as error:
-        raise ConfigError(f"--relay-command: {error}", fault="command") from None
-    if not words:
-        raise ConfigError("--relay-command is empty", fault="command")
-    return words
+    return split_words("--relay-command", text)
 
 
 def _nccl(text: str | None) -> tuple[int, int, int] | None:

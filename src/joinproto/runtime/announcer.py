@@ -11,7 +11,7 @@ from joinproto.effects import Severity
 from joinproto.machines.window import Member, WindowContext
 from joinproto.runtime.addresses import format_address
 from joinproto.runtime.observe import timestamp
-from joinproto.runtime.signals import signal_name
+from joinproto.runtime.signals import how_ended, signal_name
 
 if TYPE_CHECKING:
     from joinproto.runtime.journal import Journal
@@ -153,11 +153,10 @@ class Announcer:
 
     def rank_exited(self, rank: int, code: int, host: str) -> None:
         """A rank ended."""
-        name = signal_name(code)
-        self.tell("rank_exited", rank=rank, host=host, code=code, signal=name)
-        how = f"code {code}" if name is None else name
+        signal = signal_name(code)
+        self.tell("rank_exited", rank=rank, host=host, code=code, signal=signal)
         severity = Severity.WARNING if code else Severity.INFO
-        self._text(severity, f"rank {rank} on host {host!r} ended with {how}")
+        self._text(severity, f"rank {rank} on host {host!r} ended with {how_ended(code)}")
 
     def member_lost(self, member: Member, cause: str, context: WindowContext) -> None:
         """The link of an admitted host ended while it was needed."""
@@ -204,4 +203,4 @@ def _told_rank(host: Mapping[str, Any], rank: Mapping[str, Any]) -> str:
         left = host["left_at_secs"]
         when = "" if left is None else f" after {left - started:.1f} s"
         return f"{who} lost{when}" if host["lost"] is not None else f"{who} not told of{when}"
-    return f"{who} {rank['signal'] or 'code ' + str(rank['code'])} after {ended - started:.1f} s"
+    return f"{who} {how_ended(rank['code'])} after {ended - started:.1f} s"

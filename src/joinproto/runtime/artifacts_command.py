@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shlex
 import shutil
 import signal
 import subprocess
@@ -22,9 +21,10 @@ from joinproto.runtime.custom_artifacts import (
 )
 from joinproto.runtime.environment import SALT_VARIABLE
 from joinproto.runtime.hexjson import write_hex
+from joinproto.runtime.job import split_words
 from joinproto.runtime.loop import READ, WRITE, Loop
 from joinproto.runtime.makers import HostPart, Made, World
-from joinproto.runtime.signals import signal_name
+from joinproto.runtime.signals import how_ended
 from joinproto.runtime.timers import Timers
 
 TIMEOUT: Final = 30.0
@@ -44,12 +44,7 @@ def split_command(text: str) -> list[str]:
         ConfigError: quotation marks are not closed, there are no words, or the first one is no
             command that can be run.
     """
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(f"--artifacts-command: {error}", fault="command") from None
-    if not words:
-        raise ConfigError("--artifacts-command is empty", fault="command")
+    words = split_words("--artifacts-command", text)
     if shutil.which(words[0]) is None:
         raise ConfigError(f"--artifacts-command: {words[0]}: no such command", fault="command")
     return words
@@ -206,7 +201,7 @@ class _Run:
         self.end(kill=False)
         code = self._process.returncode
         if code:
-            self._ended(f"it ended with {signal_name(code) or f'code {code}'}")
+            self._ended(f"it ended with {how_ended(code)}")
         else:
             self._ended(bytes(self._answer))
 

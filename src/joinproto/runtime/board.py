@@ -101,6 +101,10 @@ class Board:
         return int(left) if left >= 0 else None
 
 
+EXIT_CODES = {"ok": 0, "failed": 1, "window-failed": 3}
+"""A controller's, by the outcome of its run."""
+
+
 def outcome(context: WindowContext, *, stopped: bool) -> str:
     """How a run that is over ended: `ok`, `failed` or `window-failed`.
 

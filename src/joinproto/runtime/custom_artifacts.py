@@ -19,6 +19,7 @@ from joinproto.grammar import WIRES
 from joinproto.keys import Salt
 from joinproto.limits import MAX_PAYLOAD_BYTES
 from joinproto.runtime.artifacts import localize_envelope, localize_relay
+from joinproto.runtime.files import open_at_once
 from joinproto.runtime.makers import HostPart, Made, World
 
 REWRITTEN_WIRE: Final = 4
@@ -60,7 +61,7 @@ def read_template(option: str, path: str) -> str:
     """
     where = f"{option} {path}"
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{where}: it is no plain file")
             raw = file.read(TEMPLATE_BYTES + 1)
@@ -73,11 +74,6 @@ def read_template(option: str, path: str) -> str:
         raise ConfigError(f"{where}: it is not UTF-8 at byte {error.start}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # Otherwise the opening of a named pipe would wait for its writer for ever.
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 class TemplateMaker:

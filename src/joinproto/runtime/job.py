@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from joinproto import effects as fx
+from joinproto.errors import ConfigError
 from joinproto.grammar import WIRES
 from joinproto.record import Record
 
@@ -14,6 +15,24 @@ if TYPE_CHECKING:
     from joinproto.runtime.torch import TorchSettings
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def split_words(option: str, text: str) -> list[str]:
+    """The words of a command that an option gives, as a shell would split them.
+
+    Raises:
+        ConfigError: quotation marks are not closed, or there are no words.
+    """
+    # Late: most agents are given their command word by word.
+    import shlex
+
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}", fault="command") from None
+    if not words:
+        raise ConfigError(f"{option} is empty", fault="command")
+    return words
 
 
 class Job(Record):

@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 
 from joinproto.errors import ConfigError, JoinprotoError
 from joinproto.record import Record
+from joinproto.runtime.board import EXIT_CODES
 from joinproto.runtime.observe import timestamp
 from joinproto.runtime.past import VERSION, Past, open_plain, read_open, summary
 
@@ -187,7 +188,7 @@ def finish(path: str | os.PathLike[str]) -> Finished:
             Journal(fd, name, past.run).write(_end_of(past), sync=True)
     finally:
         os.close(fd)
-    code = past.exit_code if past.exit_code is not None else (1 if past.formed else 3)
+    code = EXIT_CODES[_outcome(past)] if past.exit_code is None else past.exit_code
     return Finished(past=past, lines=tuple(summary(past)), exit_code=code)
 
 
@@ -199,12 +200,17 @@ def _take_off(fd: int, path: str, size: int) -> None:
         raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
 
 
+def _outcome(past: Past) -> str:
+    """Of a run whose controller crashed."""
+    return "failed" if past.formed else "window-failed"
+
+
 def _end_of(past: Past) -> dict[str, Any]:
     return {
         "event": "finished",
         "time": timestamp(),
-        "outcome": "failed" if past.formed else "window-failed",
-        "exit_code": 1 if past.formed else 3,
+        "outcome": _outcome(past),
+        "exit_code": EXIT_CODES[_outcome(past)],
         "failed_ranks": sorted(rank for rank, code in past.exits.items() if code),
         "lost_hosts": sorted(past.lost),
         "reason": CRASHED,

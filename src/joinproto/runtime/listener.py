@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import resource
 import socket
 from collections.abc import Callable
 
@@ -55,17 +54,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _words(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def lift_descriptor_limit() -> int:
-    """Allow for as many connections as the system lets this process have; returns how many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):
-        # Not even what is in force may be set anew, with a hard limit above the system's.
-        return soft
-    return hard
 
 
 class Acceptor:

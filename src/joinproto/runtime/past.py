@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, Final
 from joinproto.errors import ConfigError
 from joinproto.record import Record
 from joinproto.runtime.addresses import format_address
-from joinproto.runtime.signals import signal_name
+from joinproto.runtime.files import open_at_once
+from joinproto.runtime.signals import how_ended
 
 VERSION: Final = 1
 """Of the format; a reader takes no other."""
@@ -88,8 +89,7 @@ def open_plain(path: str, flags: int) -> int:
         ConfigError: it cannot be opened, or is no plain file.
     """
     try:
-        # Without O_NONBLOCK the opening of a named pipe would wait for its other end for ever.
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+        fd = open_at_once(path, flags)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -292,4 +292,4 @@ def _host_line(member: Entry, past: Past) -> str:
 def _fate(code: int | None) -> str:
     if code is None:
         return "had not ended"
-    return f"ended with {signal_name(code) or f'code {code}'}"
+    return f"ended with {how_ended(code)}"

@@ -23,6 +23,7 @@ import time
 
 from joinproto.runtime import descendants
 from joinproto.runtime.cgroup import PREFIX, make_cgroup
+from joinproto.runtime.descriptors import lift_limit
 
 END_WAIT = 10.0
 """Seconds for ending what is left, when the agent is gone and nobody else would."""
@@ -65,7 +66,8 @@ class Reaper:
     def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
         self._me = os.getpid()
-        self._limits = _lift_limit()
+        # However low the agent's soft limit is, there is room for a few descriptors for each child.
+        self._limits = lift_limit()
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._slots: dict[int, int] = {}
         self._children: dict[int, _Child] = {}
@@ -349,21 +351,6 @@ def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
 
 def _nothing(number: int, frame: object) -> None:
     """What a signal does that is not for the helper."""
-
-
-def _lift_limit() -> tuple[int, int] | None:
-    """Allow for a descriptor for each child, however low the agent's soft limit is.
-
-    Returns:
-        The limits that were, which are the children's; None: they still are.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):
-        # Not even what is in force may be set anew, with a hard limit above the system's.
-        return None
-    return soft, hard
 
 
 def main() -> None:

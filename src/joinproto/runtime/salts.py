@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from joinproto.errors import ConfigError
 from joinproto.keys import Salt
 from joinproto.limits import SALT_BYTES
 from joinproto.runtime.environment import SALT_VARIABLE
+from joinproto.runtime.files import open_at_once, readable_by_all
 
 SALT_FILE_BYTES: Final = 1024
 """The most a salt's file or descriptor may give: whatever is longer is some other file."""
@@ -40,8 +40,7 @@ def read_salt_file(path: str | os.PathLike[str]) -> tuple[Salt, str | None]:
     """
     where = f"salt file {os.fspath(path)!r}"
     try:
-        # Without O_NONBLOCK the opening of a named pipe would wait for its writer for ever.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        fd = open_at_once(path, os.O_RDONLY)
     except (OSError, ValueError) as error:
         raise _unreadable(where, error) from None
     try:
@@ -49,7 +48,7 @@ def read_salt_file(path: str | os.PathLike[str]) -> tuple[Salt, str | None]:
         mode = os.fstat(fd).st_mode
     finally:
         os.close(fd)
-    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
+    if readable_by_all(mode):
         return salt, f"{where} can be read by every user of this host; chmod o-r it"
     return salt, None
 

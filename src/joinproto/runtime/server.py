@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from bisect import bisect
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -310,11 +311,7 @@ class Server:
     def _host_of(self, rank: int) -> str:
         # Members stand in the order of their ranks.
         members = self.context.members
-        low, high = 0, len(members)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if members[middle].ranks[0] <= rank else (low, middle)
-        return members[low].host
+        return members[bisect(members, rank, key=lambda member: member.ranks[0]) - 1].host
 
     # -- forming ------------------------------------------------------------------------------
 
@@ -331,8 +328,7 @@ class Server:
         members = self.context.members
         parts = []
         for group, member in enumerate(members):
-            # A dialer may be gone by now: the loss is on its way to the window.
-            dial = self._dials.get(member.connection or -1)
+            dial = self._dial_of(member)
             if dial is not None:
                 host, port = self._advertised(dial)
                 parts.append(
@@ -357,13 +353,17 @@ class Server:
             master=self._master(),
         )
 
+    def _dial_of(self, member: Member) -> DialerLink | None:
+        """A member's connection; None: it is gone, and the window knows or is about to hear."""
+        return self._dials.get(-1 if member.connection is None else member.connection)
+
     def _made(self, made: Made | str) -> None:
         self.forming = False
         if isinstance(made, str):
             self.window(GiveUp(reason=made))
             return
         for member in self.context.present:
-            dial = self._dials.get(member.connection or -1)
+            dial = self._dial_of(member)
             if dial is not None:
                 envelope, relay = made[member.host]
                 dial.do(dial.connection.form(envelope, relay, self.loop.now()))
@@ -375,7 +375,7 @@ class Server:
         A host on this machine is seen on loopback, where the others cannot reach it; they can
         reach it where they reached this controller.
         """
-        dials = [self._dials.get(m.connection or -1) for m in self.context.members]
+        dials = [self._dial_of(member) for member in self.context.members]
         first = dials[0]
         if first is None:
             return None

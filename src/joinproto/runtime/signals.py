@@ -41,5 +41,10 @@ def signal_name(code: int) -> str | None:
         return None
 
 
+def how_ended(code: int) -> str:
+    """An exit code in words: the signal's name where it stands for one that has a name."""
+    return signal_name(code) or f"code {code}"
+
+
 def _stop(number: int, frame: object) -> None:
     raise Stopped(signal.Signals(number).name, number)
