@@ -394,6 +394,41 @@ def test_one_that_dies_as_soon_as_it_is_forked_is_told_and_the_next_works() -> N
         assert helper.hear() == ("exited", 1, 3)
 
 
+WATCHES_RUN_OUT = """
+class Full:
+    def __init__(self, real, left):
+        self.real, self.left = real, left
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def register(self, *given):
+        self.left -= 1
+        if self.left == -1:
+            raise OSError({number}, "no")
+        self.real.register(*given)
+
+def run(self):
+    # Two for the helper itself.
+    self._epoll = Full(self._epoll, 2 + {there})
+    go(self)
+
+go, reaper.Reaper.run = reaper.Reaper.run, run
+"""
+
+
+@pytest.mark.parametrize("there", [0, 1])
+def test_a_child_that_cannot_be_watched_is_ended_and_the_next_works(there: int) -> None:
+    with Helper(WATCHES_RUN_OUT.format(number=errno.ENOSPC, there=there)) as helper:
+        before = descriptors(helper.pid)
+        assert helper.spawn(0, "exec sleep 600") == ("failed", 0, errno.ENOSPC, b"")
+        helper.say("sweep", 0.0)
+        assert helper.hear() == ("swept", [])
+        assert (children(helper.pid), descriptors(helper.pid)) == ([], before)
+        helper.start(1, "exit 3")
+        assert helper.hear() == ("exited", 1, 3)
+
+
 def test_a_soft_limit_that_is_too_low_is_lifted_for_the_helper_alone(tmp_path: Path) -> None:
     limit = shell('ulimit -Sn 32; exec "$@"')
     with Helper(wrapper=[*limit, "sh"]) as helper:

@@ -214,16 +214,20 @@ class Reaper:
             theirs.close()
 
     def _watch(self, pid: int, sock: socket.socket) -> _Child:
+        fds = [sock.fileno()]
         try:
-            pidfd = os.pidfd_open(pid)
+            fds.append(os.pidfd_open(pid))
+            for fd in fds:
+                self._epoll.register(fd, select.EPOLLIN)
         except OSError:
+            # What is closed is not watched any more; the socket is the caller's to close.
+            for fd in fds[1:]:
+                os.close(fd)
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
-        child = self._children[pid] = _Child(pid, pidfd, sock)
-        for fd in (sock.fileno(), pidfd):
-            self._by_fd[fd] = child
-            self._epoll.register(fd, select.EPOLLIN)
+        child = self._children[pid] = _Child(pid, fds[1], sock)
+        self._by_fd.update(dict.fromkeys(fds, child))
         return child
 
     def _await_request(self, sock: socket.socket) -> None:
