@@ -213,7 +213,7 @@ def _made(kind: type[T], values: dict[str, Any]) -> T:
         elif isinstance(value, list):
             values[each.name] = tuple(value)
         elif each.name in ("verdict", "behaviour", "ending"):
-            values[each.name] = Verdict(value)
+            values[each.name] = Verdict(str(value))
         elif each.name == "level":
-            values[each.name] = Level(value)
+            values[each.name] = Level(str(value))
     return kind(**values)
