@@ -111,6 +111,7 @@ CONTROLLER = Schema("events.schema.json", EVENTS)
 AGENT = Schema("agent-events.schema.json", AGENT_EVENTS)
 SCHEMAS = {"controller": CONTROLLER, "agent": AGENT}
 STATUS_SCHEMA = Schema("agent-status.schema.json", {})
+RESULTS_SCHEMA = Schema("conformance-results.schema.json", {})
 EACH = [(schema, name) for schema in SCHEMAS.values() for name in schema.examples]
 
 every_event = pytest.mark.parametrize(("schema", "name"), EACH)
@@ -121,10 +122,11 @@ def test_the_schemas_are_these() -> None:
         "events.schema.json",
         "agent-events.schema.json",
         "agent-status.schema.json",
+        "conformance-results.schema.json",
     }
 
 
-@pytest.mark.parametrize("schema", [CONTROLLER, AGENT, STATUS_SCHEMA])
+@pytest.mark.parametrize("schema", [CONTROLLER, AGENT, STATUS_SCHEMA, RESULTS_SCHEMA])
 def test_a_schema_is_a_schema_with_a_version(schema: Schema) -> None:
     document = schema.document
     Draft202012Validator.check_schema(document)

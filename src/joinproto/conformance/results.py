@@ -8,9 +8,11 @@ them all.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import IO, Any, TypeAlias, TypeVar
+import math
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import IO, Any, TypeAlias, TypeVar, cast
 
 from joinproto.conformance.verdicts import Level, Verdict
 
@@ -160,12 +162,15 @@ class Record:
 
 Line: TypeAlias = Run | Result | Summary
 T = TypeVar("T", Run, Result, Summary, Happening)
+V = TypeVar("V")
 
 _NAMES: dict[type, str] = {Run: "run", Result: "result", Summary: "summary"}
 
 
 def write_line(file: IO[str], line: Line) -> None:
     """Append one line, and flush it: a completed result is never lost."""
+    if isinstance(line, Summary):
+        line = replace(line, counts=dict(line.counts))  # asdict counts what is in a Counter
     values = {"type": _NAMES[type(line)], **asdict(line)}
     file.write(json.dumps(values, ensure_ascii=True) + "\n")
     file.flush()
@@ -174,46 +179,125 @@ def write_line(file: IO[str], line: Line) -> None:
 def read(lines: Iterable[str]) -> Record:
     """Read a record back.
 
+    A last line that was cut off, as when the run was killed, is left out: what was completed
+    before it counts.
+
+    Args:
+        lines: with their line ends, as a file gives them.
+
     Raises:
-        ValueError: a line is none of a record; the text says which and why.
+        ValueError: a line is none of a record, or stands where it may not; the text says which and
+            why.
     """
     run: Run | None = None
     results: list[Result] = []
     summary: Summary | None = None
-    for line in _parsed(lines):
-        match line:
-            case Run():
-                run = line
-            case Result():
-                results.append(line)
-            case Summary():
-                summary = line
+    for number, line in _parsed(lines):
+        if run is None:
+            if not isinstance(line, Run):
+                raise ValueError(f"line {number}: the first line of a record is of type run")
+            run = line
+        elif summary is not None:
+            raise ValueError(f"line {number}: nothing follows the summary of a record")
+        elif isinstance(line, Run):
+            raise ValueError(f"line {number}: a record has one run; this is a second")
+        elif isinstance(line, Result):
+            results.append(line)
+        else:
+            summary = line
     if run is None:
-        raise ValueError("not a record of a run: its first line is missing")
+        raise ValueError("not a record of a run: it has no whole line")
     return Record(run=run, results=tuple(results), summary=summary)
 
 
-def _parsed(lines: Iterable[str]) -> Iterator[Line]:
+def _parsed(lines: Iterable[str]) -> Iterator[tuple[int, Line]]:
     for number, text in enumerate(lines, 1):
         try:
-            values = json.loads(text)
-            kind = {name: cls for cls, name in _NAMES.items()}[values.pop("type")]
-            yield _made(kind, values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"line {number} is none of a record: {error!r}") from None
+            values = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            if not text.endswith("\n"):
+                return  # only the last line lacks its end
+            raise ValueError(f"line {number} is not JSON: {error}") from None
+        try:
+            yield number, _line(values)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _line(values: object) -> Line:
+    if not isinstance(values, dict):
+        raise ValueError("a line of a record is a JSON object")
+    match values.pop("type", None):
+        case "run":
+            return _made(Run, values)
+        case "result":
+            return _made(Result, values)
+        case "summary":
+            return _made(Summary, values)
+        case kind:
+            raise ValueError(f"type {reprlib.repr(kind)}; there are run, result and summary")
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:
     if kind is Run and values.get("format") != FORMAT:
-        raise ValueError(f"format {values.get('format')}; this joinproto reads {FORMAT}")
-    for each in fields(kind):
-        value = values.get(each.name)
-        if each.name == "happenings":
-            values[each.name] = tuple(_made(Happening, entry) for entry in value or ())
-        elif isinstance(value, list):
-            values[each.name] = tuple(value)
-        elif each.name in ("verdict", "behaviour", "ending"):
-            values[each.name] = Verdict(str(value))
-        elif each.name == "level":
-            values[each.name] = Level(str(value))
-    return kind(**values)
+        raise ValueError(f"format {values.get('format')!r}; this joinproto reads {FORMAT}")
+    known = {each.name: each for each in fields(kind)}
+    for name in values.keys() - known.keys():
+        raise ValueError(f"unknown member {name!r}")
+    for name in known.keys() - values.keys():
+        raise ValueError(f"member {name!r} is missing")
+    made = {name: _member(name, str(known[name].type), value) for name, value in values.items()}
+    return kind(**made)
+
+
+def _member(name: str, kind: str, value: Any) -> Any:
+    """The value of a member as the dataclass has it; `kind` is its annotation there."""
+    try:
+        return _READERS[kind](value)
+    except (ValueError, TypeError, OverflowError, AttributeError):
+        raise ValueError(f"member {name!r} cannot be {reprlib.repr(value)}") from None
+
+
+def _exactly(kind: type[V], value: object) -> V:
+    if type(value) is not kind:  # True is no number here
+        raise TypeError
+    return value
+
+
+def _float(value: object) -> float:
+    if type(value) not in (int, float) or not math.isfinite(number := float(cast(float, value))):
+        raise ValueError
+    return number
+
+
+def _all(kind: type[V], values: object) -> tuple[V, ...]:
+    return tuple(_exactly(kind, value) for value in _exactly(list, values))
+
+
+def _counts(values: object) -> dict[str, int]:
+    return {name: _exactly(int, count) for name, count in _exactly(dict, values).items()}
+
+
+def _happenings(values: object) -> tuple[Happening, ...]:
+    made = tuple(_made(Happening, _exactly(dict, value)) for value in _exactly(list, values))
+    for happening in made:
+        bytes.fromhex(happening.hex)
+    return made
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "str": lambda value: _exactly(str, value),
+    "int": lambda value: _exactly(int, value),
+    "float": _float,
+    "tuple[int, ...]": lambda value: _all(int, value),
+    "tuple[str, ...]": lambda value: _all(str, value),
+    "tuple[Happening, ...]": _happenings,
+    "Mapping[str, int]": _counts,
+    "Verdict": lambda value: Verdict(_exactly(str, value)),
+    "Level": lambda value: Level(_exactly(str, value)),
+}
+"""How each annotation of a member above is read from JSON."""
