@@ -1,0 +1,387 @@
+"""Plays a case in a world, step by step, and says what it came to."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from joinproto.conformance import compose
+from joinproto.conformance.awaiting import Awaiting, Deviation
+from joinproto.conformance.case import Case, Step
+from joinproto.conformance.compose import Member
+from joinproto.conformance.conversation import Said
+from joinproto.conformance.match import differences, shown
+from joinproto.conformance.telling import child_text, event_text, exit_text
+from joinproto.conformance.verdicts import Verdict, worst
+from joinproto.conformance.world import Flood, Unreachable, World
+from joinproto.limits import whole_seconds
+from joinproto.messages import Accept, Hello, Message
+from joinproto.testing.record import short
+
+OTHER_DIALS = 3
+"""So many dials in another wire version say that the target does not speak this one."""
+
+START = 20.0
+"""Seconds in which a target that was just started must dial, or take a dial."""
+
+
+class Unsupported(Exception):
+    """The target does not have what the case needs; the text says what."""
+
+
+class Through(Exception):
+    """The case is over, whatever steps are left."""
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What a case came to.
+
+    Attributes:
+        behaviour: what the target did in it.
+        ending: how the connection ended.
+        expected: what should have happened.
+        got: what did.
+        notes: what else there is to say.
+        broken: the clause that was broken, where the case says which of its own; else "".
+    """
+
+    behaviour: Verdict = Verdict.PASS
+    ending: Verdict = Verdict.PASS
+    expected: str = ""
+    got: str = ""
+    notes: list[str] = field(default_factory=list)
+    broken: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What counts."""
+        return worst((self.behaviour, self.ending))
+
+
+def play(case: Case, world: World, wire: int) -> Outcome:
+    """Play a case to its end.
+
+    Args:
+        case: the case.
+        world: with the target already started.
+        wire: the version that the suite speaks.
+    """
+    return _Player(case, world, wire).play()
+
+
+class _Player:
+    def __init__(self, case: Case, world: World, wire: int) -> None:
+        self.case = case
+        self.world = world
+        self.wire = wire
+        self.outcome = Outcome()
+        self.members: dict[str, Member] = {}
+        self.waiting = Awaiting(world, self.outcome.notes, self._variables())
+        self.signals: set[int] = set()
+
+    def play(self) -> Outcome:
+        outcome = self.outcome
+        if self._steps(self.case.given, Verdict.INCONCLUSIVE):
+            self._steps(self.case.steps, self.case.level.on_failure)
+            self._crash()
+            self._ending()
+        for note in self.waiting.verdicts:
+            outcome.behaviour = worst((outcome.behaviour, note))
+        return outcome
+
+    # -- what it comes to ---------------------------------------------------------------------
+
+    def _steps(self, steps: Sequence[Step], on_deviation: Verdict) -> bool:
+        outcome = self.outcome
+        try:
+            self._do_all(steps)
+        except Through:
+            return True
+        except Unsupported as missing:
+            outcome.behaviour = Verdict.UNSUPPORTED
+            outcome.got = str(missing)
+        except Deviation as deviation:
+            outcome.behaviour = deviation.verdict or on_deviation
+            outcome.broken = deviation.clause
+            outcome.expected, outcome.got = deviation.expected, deviation.got
+        except Flood as flood:
+            outcome.behaviour = Verdict.FAIL
+            outcome.expected, outcome.got = "a bounded number of bytes", str(flood)
+        except Unreachable as error:
+            outcome.behaviour = on_deviation
+            outcome.expected, outcome.got = "the target to take a connection", str(error)
+        else:
+            return True
+        return False
+
+    def _crash(self) -> None:
+        """A target that a signal ended which nobody sent has crashed, whatever else it did."""
+        ended = self.world.exit
+        if ended is None:
+            return
+        crashed = ended.code < 0 and -ended.code not in self.signals
+        alone = self.case.role == "controller" and not self.waiting.exit_seen
+        if (crashed or alone) and self.outcome.behaviour is not Verdict.FAIL:
+            self.outcome.behaviour = Verdict.FAIL
+            self.outcome.expected = "the target to go on" if alone else "the target not to crash"
+            self.outcome.got = exit_text(ended.code)
+
+    def _ending(self) -> None:
+        demanded = self.case.ending
+        if demanded is None or self.outcome.behaviour is Verdict.FAIL:
+            return
+        conversation = self.world.conversations.get(demanded.on)
+        if conversation is None:
+            return
+        due = self.world.now() + demanded.within
+        while conversation.ended is None and self.world.now() < due:
+            self.world.run(due)
+        ended = conversation.ended
+        if ended is not None and ended.how in demanded.how:
+            return
+        how = " or ".join(demanded.how).upper()
+        expected = f"the target to end connection {demanded.on} with {how}"
+        got = (
+            f"it was still open after {demanded.within:g} s" if ended is None else event_text(ended)
+        )
+        # How a socket is closed is seldom more than a matter of style; that it is, is not.
+        self.outcome.ending = self.case.level.on_failure if ended is None else Verdict.NON_STRICT
+        if self.outcome.expected:
+            self.outcome.notes.append(f"expected {expected}, got {got}")
+        else:
+            self.outcome.expected, self.outcome.got = expected, got
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def _do_all(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            name = next(verb for verb in _VERBS if verb in step)
+            _VERBS[name](self, step)
+
+    def _variables(self) -> Callable[[Any], Any]:
+        """What fills in `$name` in the values of a case."""
+        world = self.world
+        keys = world.keys
+        known = {
+            "$host": lambda: world.host,
+            "$session": keys.session.hex,
+            "$salt": keys.join.hex,
+            "$other": keys.other.hex,
+            "$address": lambda: world.address[0],
+            "$port": lambda: world.address[1],
+            "$wire": lambda: self.wire,
+        }
+
+        def filled(value: Any) -> Any:
+            if isinstance(value, str):
+                return known[value]() if value in known else value
+            if isinstance(value, list):
+                return [filled(each) for each in value]
+            if isinstance(value, Mapping):
+                return {name: filled(each) for name, each in value.items()}
+            return value
+
+        return filled
+
+    def listen(self, step: Step) -> None:
+        """Take dials from now on."""
+        self.world.listen()
+
+    def accept(self, step: Step) -> None:
+        """Take the next dial of the target."""
+        within = step.get("within", START)
+        name = step["accept"]
+        due = self.world.now() + within
+        while not self.world.accept(name):
+            if self.world.now() >= due or self.world.exit is not None:
+                raise Deviation("the target to dial", self._why_no_dial(within))
+            self.world.run(due)
+        self.members.setdefault(name, Member(host=self.world.host))
+
+    def _why_no_dial(self, within: float) -> str:
+        ended = self.world.exit
+        return f"no dial within {within:g} s" if ended is None else exit_text(ended.code)
+
+    def hello(self, step: Step) -> None:
+        """Take dials until one says Hello in the wire version of this case."""
+        name = step["hello"]
+        others = []
+        while True:
+            self.accept({"accept": name, "within": step.get("within", START)})
+            said = self.waiting.next_on(name, step.get("answer_within", 10.0))
+            if not isinstance(said, Said) or not isinstance(said.message, Hello):
+                raise Deviation("Hello", event_text(said))
+            if said.wire == self.wire:
+                break
+            others.append(said.wire)
+            self.world.close(name)
+            if len(others) == OTHER_DIALS:
+                raise Unsupported(f"the target speaks wire {others[0]} and not wire {self.wire}")
+        self._heard(name, said.message)
+        wanted = self.waiting.filled(step.get("fields", {}))
+        if wrong := differences(wanted, lambda field: getattr(said.message, field)):
+            raise Deviation(f"Hello with {shown(wanted)}", "; ".join(wrong))
+
+    def _heard(self, name: str, message: Message) -> None:
+        member = self.members.setdefault(name, Member(host=name))
+        if isinstance(message, Hello):
+            member.host, member.devices = message.host, message.local_devices
+        elif isinstance(message, Accept):
+            member.ranks = message.ranks
+
+    def dial(self, step: Step) -> None:
+        """Dial the target, and name the channel."""
+        name = step["dial"]
+        names = (
+            [f"{name}{number}" for number in range(step["times"])] if "times" in step else [name]
+        )
+        magic = bytes.fromhex(step.get("channel", "e3170df1"))
+        for each in names:
+            self.world.dial(each, raw=step.get("raw", False))
+            self.members[each] = Member(host=each)
+            if magic:
+                self.world.send(each, magic, "channel magic")
+
+    def say(self, step: Step) -> None:
+        """Send a message."""
+        on = step.get("on", "c")
+        member = self.members.setdefault(on, Member(host=on))
+        given = self.waiting.filled(step.get("with", {}))
+        message = compose.message_of(
+            step["say"], given, member, self.world.keys, self.world.address
+        )
+        conversation = self.world.conversations[on]
+        key = compose.key_named(step["key"], self.world.keys) if "key" in step else None
+        if key is None:
+            key = conversation.key_of(message)
+        payload = compose.payload_of(message, self.wire)
+        self._send_frame(on, payload, step, key, short(message))
+        # What is deliberately wrong about a frame does not change what the target may believe.
+        if not step.keys() & {"tag", "key", "wire", "kind", "magic", "length", "cut"}:
+            self._heard(on, message)
+
+    def frame(self, step: Step) -> None:
+        """Send a frame with any payload."""
+        key = compose.key_named(step.get("key", "session"), self.world.keys)
+        on = step.get("on", "c")
+        if step.get("key") == "session" or "key" not in step:
+            key = self.world.conversations[on].session_key
+        payload = compose.bytes_of(step["frame"])
+        self._send_frame(on, payload, step, key, f"a frame of {len(payload)} bytes")
+
+    def _send_frame(self, on: str, payload: bytes, step: Step, key: Any, text: str) -> None:
+        frame = compose.frame_of(payload, key, self.wire, step)
+        odd = sorted(
+            step.keys() & {"tag", "key", "wire", "kind", "magic", "length", "cut", "behind"}
+        )
+        if odd:
+            text += f" ({', '.join(f'{name}={step[name]}' for name in odd)})"
+        self._send(on, frame, step, text)
+
+    def send(self, step: Step) -> None:
+        """Send bytes as they are."""
+        data = compose.bytes_of(step["send"])
+        self._send(step.get("on", "c"), data, step, "")
+
+    def _send(self, on: str, data: bytes, step: Step, text: str) -> None:
+        """Send in one piece, or in pieces of `chunk` bytes with `pause` seconds between."""
+        chunk = step.get("chunk", len(data)) or 1
+        for start in range(0, len(data), chunk):
+            whole = start + chunk >= len(data)
+            self.world.send(on, data[start : start + chunk], text if whole else "")
+            if "chunk" in step and not whole:
+                self._pause(step.get("pause", 0.0))
+            conversation = self.world.conversations[on]
+            if conversation.ended is not None and step.get("until_end"):
+                return
+
+    def _pause(self, seconds: float) -> None:
+        due = self.world.now() + seconds
+        self.world.run(self.world.now())
+        while self.world.now() < due:
+            self.world.run(due)
+
+    def half_close(self, step: Step) -> None:
+        """Send no more."""
+        self.world.half_close(step["half_close"])
+
+    def close(self, step: Step) -> None:
+        """Close a connection."""
+        self.world.close(step["close"])
+
+    def reset(self, step: Step) -> None:
+        """Break a connection."""
+        self.world.reset(step["reset"])
+
+    def wait(self, step: Step) -> None:
+        """Let time pass."""
+        seconds = float(step["wait"])
+        self._pause(whole_seconds(seconds, self.world.scale) if step.get("scaled") else seconds)
+
+    def signal(self, step: Step) -> None:
+        """Send the target a signal."""
+        number = signal.Signals[f"SIG{step['signal']}"]
+        self.signals.add(number)
+        self.world.signal(number)
+
+    def rank(self, step: Step) -> None:
+        """Have a process of the target do something."""
+        name = str(step["rank"])
+        children = self.world.children.get(name, [])
+        if not children:
+            raise Deviation(f"{child_text(name)} to run", "it never came up")
+        self.world.order(children[-1], self.waiting.filled(step["do"]))
+
+    def quiet(self, step: Step) -> None:
+        """Nothing may happen on a connection for some seconds."""
+        self.waiting.quiet(step)
+
+    def await_(self, step: Step) -> None:
+        """Wait for the next thing that happens, which must be one of some."""
+        pattern, event = self.waiting.one_of(step)
+        self._went(pattern, event)
+
+    def all(self, step: Step) -> None:
+        """Wait for several things in any order."""
+        for pattern, event in self.waiting.all_of(step):
+            self._went(pattern, event)
+
+    def _went(self, pattern: Mapping[str, Any], event: Any) -> None:
+        if isinstance(event, Said):
+            self._heard(pattern.get("on", "c"), event.message)
+        if "dial" in pattern:
+            self.accept({"accept": pattern["dial"]})
+        self._do_all(pattern.get("then", ()))
+        if pattern.get("stop"):
+            raise Through
+
+    def honest(self, step: Step) -> None:
+        """An honest agent joins, as if nothing had been."""
+        name = step["honest"]
+        self.dial({"dial": name})
+        self.say({"say": "Hello", "on": name, "with": step.get("with", {})})
+        self.await_({"await": [{"message": "Accept"}], "on": name, "within": step.get("within", 5)})
+
+
+_VERBS: dict[str, Callable[[_Player, Step], None]] = {
+    "accept": _Player.accept,
+    "hello": _Player.hello,
+    "listen": _Player.listen,
+    "dial": _Player.dial,
+    "say": _Player.say,
+    "frame": _Player.frame,
+    "send": _Player.send,
+    "half_close": _Player.half_close,
+    "close": _Player.close,
+    "reset": _Player.reset,
+    "await": _Player.await_,
+    "all": _Player.all,
+    "quiet": _Player.quiet,
+    "wait": _Player.wait,
+    "signal": _Player.signal,
+    "rank": _Player.rank,
+    "honest": _Player.honest,
+}

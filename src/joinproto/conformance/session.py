@@ -1,0 +1,215 @@
+"""Starts the target for one case, plays the case, and ends everything."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import socket
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joinproto.conformance.case import Case
+from joinproto.conformance.loopback import LoopbackWorld, Slot
+from joinproto.conformance.marks import end_marked
+from joinproto.conformance.play import Outcome, play
+from joinproto.conformance.results import Happening
+from joinproto.conformance.target import (
+    CASE_VARIABLE,
+    Target,
+    environment_of,
+    filled,
+    hex_json,
+)
+from joinproto.conformance.world import Keys
+from joinproto.keys import OPEN, Salt
+from joinproto.limits import SALT_BYTES
+
+PORTS = range(20_000, 32_000)
+"""Below those from which the system takes the ports of outgoing connections, so that none of these
+stands on a port that a target is just about to listen on."""
+
+HOST = "target"
+"""The name that an agent under test joins under."""
+
+
+class CannotStart(Exception):
+    """The target cannot be started; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What holds for all cases of a run.
+
+    Attributes:
+        role: agent or controller: what is under test.
+        command: of the target; empty: it is reached at `address`.
+        address: where a controller that is already up is reached; None: it is started.
+        scale: of every network deadline.
+        seed: of what is left to chance.
+        extra: environment for the target.
+        salt: the pre-shared salt of a controller that is already up.
+    """
+
+    role: str
+    command: tuple[str, ...] = ()
+    address: tuple[str, int] | None = None
+    scale: float = 1.0
+    seed: int = 0
+    extra: Mapping[str, str] | None = None
+    salt: Salt | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """A case that was played.
+
+    Attributes:
+        outcome: what it came to.
+        happenings: what was seen.
+        stderr: the last of what the target said there.
+        seconds: how long it took.
+    """
+
+    outcome: Outcome
+    happenings: tuple[Happening, ...]
+    stderr: str
+    seconds: float
+
+
+def play_for_real(
+    settings: Settings, case: Case, *, wire: int, admission: str, slot: Slot | None = None
+) -> Played:
+    """Start the target for a case, and play it.
+
+    Raises:
+        CannotStart: the command of the target cannot be run.
+    """
+    keys = make_keys(settings, case, admission)
+    world = LoopbackWorld(keys, host=_host(case), scale=settings.scale, slot=slot)
+    mark = secrets.token_hex(16)
+    with tempfile.TemporaryDirectory(prefix="joinproto-case-") as folder:
+        try:
+            _start(settings, case, world, admission, mark, Path(folder))
+            outcome = play(case, world, wire)
+            stderr = "" if world.target is None else world.target.stderr
+            return Played(
+                outcome=outcome,
+                happenings=world.trace.happenings,
+                stderr=stderr,
+                seconds=world.now(),
+            )
+        finally:
+            world.end()
+            if settings.command:
+                end_marked(CASE_VARIABLE, mark)
+
+
+def make_keys(settings: Settings, case: Case, admission: str) -> Keys:
+    """The secrets of a case: of no other case, and the same whenever it is run with this seed."""
+    chance = random.Random(f"{settings.seed} {case.id} {admission}")
+    session, other = (Salt(chance.randbytes(SALT_BYTES)) for _ in range(2))
+    if settings.salt is not None:
+        session = settings.salt
+    is_open = admission == "open"
+    return Keys(join=OPEN if is_open else session, session=session, other=other, open=is_open)
+
+
+def _host(case: Case) -> str:
+    return str(case.setup.get("host", HOST))
+
+
+def _start(
+    settings: Settings,
+    case: Case,
+    world: LoopbackWorld,
+    admission: str,
+    mark: str,
+    folder: Path,
+) -> None:
+    if settings.address is not None:
+        world.address = settings.address
+        return
+    if settings.role == "agent":
+        world.reserve()
+        if case.setup.get("listen", True):
+            world.listen()
+    else:
+        world.address = ("127.0.0.1", free_port())
+    values = case_values(case, world, admission, folder)
+    environment = environment_of(
+        {**values, "case": case.id, "mark": mark},
+        world.crew.command,
+        settings.scale,
+        {**(settings.extra or {}), **_variables(settings, case, world)},
+    )
+    argv = filled(settings.command, values, world.crew.command)
+    try:
+        world.watch_target(Target(argv, environment))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CannotStart(f"cannot run {argv[0]}: {reason}") from None
+
+
+def case_values(
+    case: Case, world: LoopbackWorld, admission: str, folder: Path
+) -> dict[str, object]:
+    """What the target is told of its case, by the name of each placeholder; null: nothing."""
+    setup = case.setup
+    quorum = setup.get("min_ranks", 1)
+    return {
+        "port": world.address[1],
+        "min_ranks": quorum,
+        "target_ranks": setup.get("target_ranks", quorum),
+        "join_timeout": setup.get("join_timeout", 300),
+        "max_join_timeout": setup.get("max_join_timeout", 600),
+        "salt_file": None if admission == "open" else _salt_file(folder, world.keys.session),
+        "dataset_sig": setup.get("dataset_sig"),
+        "admission": admission,
+    }
+
+
+def _salt_file(folder: Path, salt: Salt) -> str:
+    path = folder / "salt"
+    path.touch(mode=0o600)
+    path.write_text(f"{salt.hex()}\n")
+    return str(path)
+
+
+def _variables(settings: Settings, case: Case, world: LoopbackWorld) -> dict[str, str]:
+    """Environment that only this case has."""
+    variables: dict[str, str] = dict(case.setup.get("env", {}))
+    if settings.role == "agent" and "FLODL_INTERNAL_AGENT_JSON" not in variables:
+        variables["FLODL_INTERNAL_AGENT_JSON"] = hex_json(spec_of(case, world))
+    return variables
+
+
+def spec_of(case: Case, world: LoopbackWorld) -> dict[str, Any]:
+    """The AgentSpec of a case; a field that its `spec` sets to null is left out."""
+    spec: dict[str, Any] = {
+        "host": world.host,
+        "controller_host": world.address[0],
+        "controller_port": world.address[1],
+        "local_devices": [0],
+    }
+    if not world.keys.open:
+        spec["salt_hex"] = world.keys.session.hex()
+    spec |= case.setup.get("spec", {})
+    return {name: value for name, value in spec.items() if value is not None}
+
+
+def free_port() -> int:
+    """A port on which a target can listen.
+
+    Raises:
+        CannotStart: there is none.
+    """
+    chance = random.SystemRandom()
+    for port in chance.sample(PORTS, 200):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise CannotStart("no port of this machine is free for the target")
