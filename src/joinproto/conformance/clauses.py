@@ -123,16 +123,13 @@ def _seen(number: int, binds: tuple[str, ...], text: str) -> tuple[tuple[str, ..
     partly = _UNSEEN.fullmatch(text)
     if text == "no" or (partly is None and ("; not " in text or text.startswith("no,"))):
         raise ValueError(f"line {number}: Seen: no, or not, takes a reason")
-    if partly is None:
-        seen, unseen, reason = _roles(number, text), (), ""
-    else:
-        seen_text, _, unseen_text = partly["seen"].partition("; not ")
-        seen = () if seen_text == "no" else _roles(number, seen_text)
-        unseen = binds if seen_text == "no" else _roles(number, unseen_text)
-        reason = _plain(partly["reason"])
-    if sorted(seen + unseen) != sorted(binds):
+    if partly is not None and partly["seen"] == "no":
+        return (), _plain(partly["reason"])
+    named = text if partly is None else partly["seen"]
+    seen, *unseen = (_roles(number, names) for names in named.split("; not "))
+    if sorted(sum(unseen, seen)) != sorted(binds):
         raise ValueError(f"line {number}: Seen names each role that Binds does, and no other")
-    return seen, reason
+    return seen, "" if partly is None else _plain(partly["reason"])
 
 
 def _roles(number: int, text: str) -> tuple[str, ...]:
