@@ -221,11 +221,13 @@ def _amount(name: str) -> str:
 
 def machine_table(name: str) -> str:
     """A machine: state by state, rules in the order in which they are asked."""
-    table = MACHINES[name]
-    return _rows(
-        "state|input|condition|does|goes to",
-        (row for state in table.states for row in _of_state(table, state)),
-    )
+    return _rows("state|input|condition|does|goes to", machine_rows(MACHINES[name]))
+
+
+def machine_rows(table: Table[Any]) -> Iterator[tuple[str, ...]]:
+    """State, inputs, condition, action and next state, as they are shown."""
+    for state in table.states:
+        yield from _of_state(table, state)
 
 
 def _of_state(table: Table[Any], state: Any) -> Iterator[tuple[str, ...]]:
