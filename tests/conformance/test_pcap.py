@@ -184,6 +184,19 @@ def test_a_handshake_at_its_own_times() -> None:
     ]
 
 
+def test_two_connections_between_the_same_ports_are_told_apart() -> None:
+    said = [Conversation(CLIENT, SERVER, [(time, "client", b"x")]) for time in (1, 2)]
+    starts = [packet.number for packet in written(*said) if "S" in packet.flags]
+    assert len(set(starts)) == 4
+
+
+def test_numbers_begin_anew_after_the_last() -> None:
+    time = 2**32 * 4 / 10**6 - 1_000_000 * 4 / 10**6
+    found = written(Conversation(CLIENT, SERVER, [(time, "client", b"x")]))
+    assert [packet.number for packet in found if packet.source == CLIENT] == [0, 1, 1]
+    assert found[1].heard == 1
+
+
 def test_a_reset_gets_no_answer() -> None:
     found = written(Conversation(CLIENT, SERVER, [(1, "client", b"x"), (2, "server", "rst")]))
     assert found[-1].flags == "RA"
