@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +15,10 @@ from joinproto.cli.machines import MACHINES
 from joinproto.codec import encode
 from joinproto.conformance.clauses import LEVELS, ROLES, Clause, dump, load, parse, sentence
 from joinproto.grammar import I32, U64, Octets
-from joinproto.keys import OPEN
+from joinproto.keys import OPEN, Salt
 from joinproto.messages import Hello
+from joinproto.runtime.artifacts import build_envelope, build_relay_spec
+from joinproto.runtime.spec import AgentSpec
 from specs import draw
 
 SPECIFICATION = Path(__file__).parents[2] / "specs" / "protocol.md"
@@ -247,12 +251,41 @@ def hex_of(lines: list[str]) -> bytes:
 
 
 def test_the_worked_example_is_what_is_sent() -> None:
-    block = TEXT.partition("A whole Hello of host `node-a`")[2].partition("```text\n")[2]
-    shown = hex_of(block.partition("\n```")[0].splitlines())
+    shown = hex_of(block_with("c4 17 0d f1").splitlines())
     hello = Hello(host="node-a", local_devices=(0, 1), gpus=("cuda:0", "cuda:1"))
     assert shown == encode(hello, key=OPEN, wire=2)
     longer = encode(hello, key=OPEN, wire=4)
     assert longer[24:] == shown[24:] + bytes(3)
+
+
+def test_the_spec_that_is_shown_is_taken() -> None:
+    shown = block_with("7b22686f7374")
+    digits, _, document = shown.partition("\n\n")
+    assert bytes.fromhex(digits.replace("\n", "")).decode() == document
+    spec = AgentSpec.from_hex(digits.replace("\n", ""))
+    assert (spec.host, spec.controller_host, spec.controller_port) == ("node-a", "10.0.0.1", 7077)
+
+
+def test_the_artifacts_that_are_shown_are_those_that_are_made() -> None:
+    host: dict[str, Any] = {
+        "controller_host": "10.0.0.1",
+        "controller_port": 7077,
+        "world_size": 3,
+        "host": "node-b",
+        "ranks": (2,),
+        "salt": Salt(bytes(range(16))),
+    }
+    envelope = build_envelope(num_workers=2, local_devices=(0,), **host)
+    relay = build_relay_spec(**host)
+    assert json.loads(block_with('{"controller": ')) == json.loads(bytes.fromhex(envelope))
+    assert json.loads(block_with('{"host": "node-b"')) == json.loads(bytes.fromhex(relay))
+
+
+def block_with(start: str) -> str:
+    """The block of the text that begins so."""
+    blocks = re.findall(r"```\w+\n(.*?)\n```", TEXT, re.DOTALL)
+    (found,) = (block for block in blocks if block.startswith(start))
+    return str(found)
 
 
 def test_the_examples_of_numbers_are_what_is_sent() -> None:
