@@ -48,6 +48,21 @@ browser: ## Debian's Chromium, for the tests of the controller's page
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } || \
 	    echo 'make: no chromium (Debian: apt-get install chromium); the tests of the page are skipped' >&2
 
+# Likewise: only the tests of specs/joinproto.lua want it.
+.PHONY: tshark
+tshark: ## Debian's tshark, for the tests of the Wireshark dissector
+	@command -v tshark >/dev/null || \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	        apt-get install -y -qq --no-install-recommends tshark >/dev/null 2>&1; } || \
+	    echo 'make: no tshark (Debian: apt-get install tshark); the tests of the dissector are skipped' >&2
+
+# Likewise: the parser it makes from specs/joinproto.ksy is kept in the repository.
+.PHONY: kaitai
+kaitai: ## the compiler of Kaitai Struct, from npm
+	@[ specs/kaitai/node_modules -nt specs/kaitai/package-lock.json ] || \
+	    { npm ci --prefix specs/kaitai --silent --no-fund --no-audit && touch specs/kaitai/node_modules; } || \
+	    echo 'make: no Kaitai Struct compiler (it needs npm); its parser is neither made nor compared' >&2
+
 .PHONY: lock
 lock: venv ## requirements/dev.lock anew; LOCK_FLAGS=--upgrade takes newer versions
 	CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
@@ -74,7 +89,7 @@ format: venv ## lay the code out anew and apply ruff's safe fixes
 	$(BIN)/ruff format --quiet
 
 .PHONY: test
-test: lint peers torch browser ## lint, then every test but the long ones, with coverage
+test: lint peers torch browser tshark kaitai ## lint, then every test but the long ones, with coverage
 	$(WITH_PEERS) $(PYTEST) --cov --cov-report=term $(PYTEST_FLAGS)
 
 .PHONY: test-long
@@ -92,7 +107,7 @@ soak: venv ## the properties on many random examples; never ends in the same pla
 MACHINES := $(filter-out __%,$(notdir $(basename $(wildcard src/joinproto/machines/*))))
 
 .PHONY: specs
-specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) ## the drawings of the machines, from their tables
+specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) specs/kaitai/joinproto.py ## what is made in specs: drawings from the machines' tables, a parser from the grammar
 
 # A table's drawing depends on more modules than its own; they are cheap, so they are always made.
 .PHONY: FORCE
@@ -108,11 +123,14 @@ specs/machines/%.json: venv FORCE
 	@mkdir -p $(@D)
 	$(BIN)/joinproto machines $* --format json > $@
 
+specs/kaitai/joinproto.py: specs/joinproto.ksy specs/kaitai/compile.cjs specs/kaitai/package-lock.json | kaitai
+	@[ ! -d specs/kaitai/node_modules ] || node specs/kaitai/compile.cjs python $< > $@
+
 .PHONY: bench
 bench: venv peers ## the measurements, each against its yardstick in the same run
 	for script in bench/[!_]*.py; do $(BIN)/python "$$script"; done
 
 .PHONY: clean
 clean: ## everything that was made inside this folder
-	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist specs/kaitai/node_modules htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests interop bench fuzz -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -17,6 +17,7 @@ WHOLE = {
     "test_agent_reports.py": "of what whole agents tell programs",
     "test_bench.py": "of the measurements in bench",
     "test_examples.py": "of the scripts in examples",
+    "test_dissectors.py": "of the grammar and the dissector in specs",
     "test_docs.py": "of README.md and docs",
     "test_field.py": "of failures seen in the field, on the machines",
     "test_field_spawning.py": "of failures seen in the field, with children of all sorts",
