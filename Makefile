@@ -108,6 +108,7 @@ MACHINES := $(filter-out __%,$(notdir $(basename $(wildcard src/joinproto/machin
 
 .PHONY: specs
 specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) specs/kaitai/joinproto.py ## what is made in specs: drawings from the machines' tables, a parser from the grammar
+	$(BIN)/python specs/draw.py
 
 # A table's drawing depends on more modules than its own; they are cheap, so they are always made.
 .PHONY: FORCE
