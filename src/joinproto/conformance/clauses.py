@@ -87,7 +87,7 @@ def _clause(number: int, lines: list[str], section: str) -> Clause:
     italics = next((at for at, line in enumerate(lines) if line.startswith("*Binds:")), len(lines))
     start = _START.fullmatch(" ".join(lines[:italics]))
     if start is None:
-        raise ValueError(f"line {number}: a clause begins with **JP-XXX-000** and its sentence")
+        raise ValueError(f"line {number}: a clause begins with **JP-ABC-123** and its sentence")
     levels = _LEVEL.findall(start["text"])
     if len(levels) != 1:
         raise ValueError(
