@@ -5,6 +5,7 @@ start to its Hello is measured.  Such a module has
 
 * `add_arguments(parser)`, which declares its options;
 * `run(args) -> int`, which does the work and gives the exit code;
+* optionally `USAGE_EXIT`, the exit code of wrong usage where that is not 2;
 * optionally `TAKES_COMMAND = True`: what stands behind the first `--` is then kept from argparse
   and handed over word for word as `args.command`, a tuple of str.
 """
@@ -27,6 +28,7 @@ COMMANDS: Final = {
     "controller": "run the reference controller: admit hosts and form a world of them",
     "status": "show what a controller says of its run",
     "start": "give the start to a controller that waits for it",
+    "conform": "hold an agent or a controller against the specification",
     "decode": "say what frames hold, from hex or from a captured stream",
     "machines": "draw the state machines, from the tables that drive them",
     "demo": "run a controller, agents and ranks on this machine",
@@ -121,7 +123,11 @@ def _dispatch(program: str, arguments: list[str]) -> int:
 def _run(program: str, name: str, arguments: list[str]) -> int:
     module = import_module(f"joinproto.cli.{name}")
     takes_command = getattr(module, "TAKES_COMMAND", False)
-    parser = _Parser(prog=program, description=f"{COMMANDS[name]}.".capitalize())
+    parser = _Parser(
+        prog=program,
+        description=f"{COMMANDS[name]}.".capitalize(),
+        usage_exit=getattr(module, "USAGE_EXIT", USAGE_EXIT),
+    )
     module.add_arguments(parser)
     command: tuple[str, ...] = ()
     if takes_command:
@@ -140,7 +146,8 @@ def _run(program: str, name: str, arguments: list[str]) -> int:
 class _Parser(argparse.ArgumentParser):
     """An argparse parser that takes no abbreviations and complains in one line."""
 
-    def __init__(self, *, prog: str, description: str) -> None:
+    def __init__(self, *, prog: str, description: str, usage_exit: int = USAGE_EXIT) -> None:
+        self.usage_exit = usage_exit
         # An abbreviation that works today names two options tomorrow.
         super().__init__(
             prog=prog,
@@ -150,7 +157,7 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_complain(self.prog, f"{message}; see {self.prog} --help", USAGE_EXIT))
+        self.exit(_complain(self.prog, f"{message}; see {self.prog} --help", self.usage_exit))
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

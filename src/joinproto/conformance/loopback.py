@@ -27,6 +27,9 @@ from joinproto.conformance.world import (
 CHUNK = 262144
 KEPT_LINES = 10_000
 
+LOOK = 0.2
+"""Seconds; how often a case that waits looks whether the run was given up."""
+
 REDIAL = 0.01
 """Seconds between two tries to reach a target that is only just starting."""
 
@@ -34,6 +37,10 @@ START = 20.0
 """Seconds in which a target that was just started must take connections."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Cancelled(Exception):
+    """The whole run was given up."""
 
 
 class Slot(Protocol):
@@ -65,9 +72,18 @@ class LoopbackWorld:
         host: the name of the target, an agent.
         scale: of every network deadline.
         slot: what is given up while the case only waits; None: nothing is.
+        given_up: whether the whole run is to end.
     """
 
-    def __init__(self, keys: Keys, *, host: str, scale: float, slot: Slot | None = None) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        *,
+        host: str,
+        scale: float,
+        slot: Slot | None = None,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.keys = keys
         self.host = host
         self.scale = scale
@@ -78,6 +94,7 @@ class LoopbackWorld:
         self.lines: list[Line] = []
         self.target: Target | None = None
         self._slot = slot
+        self._given_up = given_up
         self._began = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._sockets: dict[str, _Socket] = {}
@@ -143,12 +160,15 @@ class LoopbackWorld:
 
         Raises:
             Flood: the target sends or writes without end.
+            Cancelled: the run was given up.
         """
         self._happened = False
         while True:
             for link in list(self._sockets.values()):
                 self._write(link)
-            patience = max(0.0, until - self.now())
+            if self._given_up():
+                raise Cancelled
+            patience = min(LOOK, max(0.0, until - self.now()))
             for key, events in self._selector.select(patience):
                 self._ready(key, events)
             if self._happened or self.now() >= until:

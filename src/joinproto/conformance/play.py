@@ -165,7 +165,7 @@ class _Player:
         """What fills in `$name` in the values of a case."""
         world = self.world
         keys = world.keys
-        known = {
+        known: dict[str, Callable[[], Any]] = {
             "$host": lambda: world.host,
             "$session": keys.session.hex,
             "$salt": keys.join.hex,

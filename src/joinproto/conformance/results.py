@@ -91,7 +91,7 @@ class Result:
         verdict: what it came to in all.
         behaviour: what the target did in it.
         ending: how the connection ended; PASS where the case demands nothing of that.
-        broken: the clause that was broken, and its sentence; "" where none was.
+        broken: `ID: sentence` of the clause that was broken; "" where none was.
         expected: what should have happened.
         got: what did.
         notes: what else there is to say.

@@ -6,7 +6,7 @@ import random
 import secrets
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,15 +81,32 @@ class Played:
 
 
 def play_for_real(
-    settings: Settings, case: Case, *, wire: int, admission: str, slot: Slot | None = None
+    settings: Settings,
+    case: Case,
+    *,
+    wire: int,
+    admission: str,
+    slot: Slot | None = None,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> Played:
     """Start the target for a case, and play it.
 
+    Args:
+        settings: what holds for all cases.
+        case: the case.
+        wire: the version that the suite speaks.
+        admission: open or pre-shared.
+        slot: what is given up while the case only waits.
+        given_up: whether the whole run is to end.
+
     Raises:
         CannotStart: the command of the target cannot be run.
+        Cancelled: the run was given up.
     """
     keys = make_keys(settings, case, admission)
-    world = LoopbackWorld(keys, host=_host(case), scale=settings.scale, slot=slot)
+    world = LoopbackWorld(
+        keys, host=_host(case), scale=settings.scale, slot=slot, given_up=given_up
+    )
     mark = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="joinproto-case-") as folder:
         try:
