@@ -107,8 +107,9 @@ soak: venv ## the properties on many random examples; never ends in the same pla
 MACHINES := $(filter-out __%,$(notdir $(basename $(wildcard src/joinproto/machines/*))))
 
 .PHONY: specs
-specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) specs/kaitai/joinproto.py ## what is made in specs: drawings from the machines' tables, a parser from the grammar
+specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) specs/kaitai/joinproto.py ## what is made in specs: drawings from the machines' tables, a parser from the grammar, test vectors
 	$(BIN)/python specs/draw.py
+	$(BIN)/python specs/make_vectors.py
 
 # A table's drawing depends on more modules than its own; they are cheap, so they are always made.
 .PHONY: FORCE

@@ -25,7 +25,7 @@ from joinproto.keys import OPEN, Salt
 from joinproto.messages import Abort, Accept, Hello, Message, RankExited, WorldFormed
 from tests.support.python import PATIENCE
 
-VECTORS = Path(__file__).parents[2] / "specs" / "vectors"
+VECTORS = Path(__file__).parents[2] / "specs" / "vectors" / "published"
 FILES = sorted(VECTORS.glob("frames-*.json"))
 
 SALT = Salt(bytes(range(16)))

@@ -17,7 +17,7 @@ from joinproto.runtime.spec import AgentSpec, role_conflict
 
 VARIABLE = "FLODL_INTERNAL_AGENT_JSON"
 VECTORS: dict[str, Any] = json.loads(
-    (Path(__file__).parents[2] / "specs/vectors/agentspec.json").read_text()
+    (Path(__file__).parents[2] / "specs/vectors/published/agentspec.json").read_text()
 )
 MINIMAL: dict[str, object] = {"host": "h", "controller_host": "c", "controller_port": 9}
 SECRET = "5ec7e75ec7e75ec7e75ec7e75ec7e75e"

@@ -12,7 +12,7 @@ from joinproto.grammar import WIRES
 from joinproto.keys import Salt
 from joinproto.messages import MESSAGES, Message
 
-FOLDER = Path(__file__).parents[2] / "specs" / "vectors"
+FOLDER = Path(__file__).parents[2] / "specs" / "vectors" / "published"
 
 LENIENT = "lenient-decoder"
 """The flag of frames that are read and never written."""

@@ -1,7 +1,7 @@
 """What a host needs to know to join: the agent's spec, as published launchers hand it over.
 
 It travels as hex of JSON in one environment variable.  The published agent is the measure of what
-is taken and what is refused (`specs/vectors/agentspec.json`).
+is taken and what is refused (`specs/vectors/published/agentspec.json`).
 """
 
 from __future__ import annotations

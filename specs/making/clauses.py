@@ -1,0 +1,85 @@
+"""Which clauses of specs/protocol.md a group of cases is about."""
+
+from __future__ import annotations
+
+
+def _ids(part: str, *numbers: int) -> tuple[str, ...]:
+    return tuple(f"JP-{part}-{number:03}" for number in numbers)
+
+
+CLAUSES = {
+    # -- frames and tags
+    "dial": _ids("CHN", 2, 3, 4, 5, 7),
+    "magic": _ids("FRM", 2, 7),
+    "version": (*_ids("FRM", 3, 8), *_ids("WIR", 6)),
+    "kind": _ids("FRM", 9),
+    "otherkind": _ids("FRM", 4, 18),
+    "length": _ids("FRM", 5, 6, 10),
+    "eof": _ids("FRM", 14),
+    "truncated": _ids("FRM", 15),
+    "behind": _ids("FRM", 1, 16),
+    "order": _ids("FRM", 11, 12),
+    "tag": _ids("TAG", 1, 4),
+    "key": _ids("TAG", 2, 3, 5),
+    "replay": _ids("TAG", 4),
+    "unanswered": _ids("FRM", 13),
+    # -- payloads
+    "payload": _ids("PAY", 6),
+    "variant": _ids("PAY", 5, 6),
+    "varint": _ids("PAY", 1, 2),
+    "minimal": _ids("PAY", 2, 3),
+    "marker": _ids("PAY", 4),
+    "signed": _ids("PAY", 13),
+    "string": _ids("PAY", 7, 20),
+    "utf8": _ids("PAY", 8),
+    "sequence": _ids("PAY", 7, 20),
+    "bytes": _ids("PAY", 9, 10),
+    "option": _ids("PAY", 11),
+    "badoption": _ids("PAY", 12),
+    "cut": _ids("PAY", 14),
+    "trailing": _ids("PAY", 15, 16),
+    "announced": (*_ids("FRM", 17), *_ids("PAY", 17)),
+    "hello": (*_ids("PAY", 5), *_ids("WIR", 2)),
+    "hello4": (*_ids("PAY", 5), *_ids("WIR", 2)),
+    "accept": _ids("PAY", 5),
+    "reject": _ids("PAY", 5),
+    "formed": _ids("PAY", 5),
+    "exited": _ids("PAY", 5),
+    "abort": _ids("PAY", 5),
+    # -- conversations
+    "joined": (*_ids("MSG", 1, 2, 3, 13, 14), *_ids("TAG", 2, 3), *_ids("WIR", 4, 5)),
+    "reported": (*_ids("MSG", 16), *_ids("SUP", 1, 13, 14)),
+    "failed": _ids("MSG", 17, 18, 19),
+    "turned-away": _ids("ADM", 9, 22),
+    "given-up": (*_ids("AGT", 14), *_ids("CTL", 9)),
+    "torn-down": (*_ids("CTL", 9), *_ids("SUP", 5, 28)),
+    "unexpected": _ids("AGT", 10),
+    "undecodable": _ids("AGT", 11),
+    "rank-count": _ids("AGT", 6, 7),
+    "trust": (*_ids("AGT", 4), *_ids("MSG", 14)),
+    "salt-text": _ids("TAG", 7, 8),
+    "lost-early": _ids("AGT", 15),
+    "lost-late": _ids("SUP", 6),
+    "agent-ignores": _ids("SUP", 9, 10),
+    "first-frame": _ids("ADM", 4, 5, 22),
+    "controller-ignores": _ids("CTL", 3, 4, 5),
+    "member-lost": _ids("CTL", 6),
+    "member-left": _ids("CTL", 7, 8),
+    "mixed": _ids("WIR", 4, 10),
+    # -- the spec
+    "spec": _ids("SPC", 1),
+    "spec-fields": _ids("SPC", 4, 6),
+    "spec-null": _ids("SPC", 5),
+    "spec-unknown": _ids("SPC", 7),
+    "spec-repeated": _ids("SPC", 8),
+    "spec-white": _ids("SPC", 2),
+    "spec-array": _ids("SPC", 9),
+    "spec-lenient": _ids("SPC", 20),
+    "spec-08": _ids("SPC", 11),
+    "spec-hex": _ids("SPC", 3),
+    "spec-json": _ids("SPC", 3, 4, 6),
+    "spec-no-devices": _ids("SPC", 12),
+    "spec-salt": _ids("TAG", 8),
+    "spec-signature": _ids("SPC", 10),
+}
+"""The name that a case uses → ids."""
