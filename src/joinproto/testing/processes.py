@@ -161,6 +161,7 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
         others: what all other processes do.
 
     Attributes:
+        slots: each process by its number, in the order in which they were asked for.
         sweeps: how often the host was to be swept of what the processes left behind.
     """
 
@@ -177,27 +178,27 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
         self.behaviours = dict(behaviours or {})
         self.others = others
         self.sweeps = 0
-        self._slots: dict[int, FakeProcess] = {}
+        self.slots: dict[int, FakeProcess] = {}
 
     def __getitem__(self, rank: int | None) -> FakeProcess:
-        for process in self._slots.values():
+        for process in self.slots.values():
             if process.spawn.rank == rank:
                 return process
         raise KeyError(rank)
 
     def __iter__(self) -> Any:
-        return iter([process.spawn.rank for process in self._slots.values()])
+        return iter([process.spawn.rank for process in self.slots.values()])
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self.slots)
 
     def __repr__(self) -> str:
-        return f"FakeProcesses({list(self._slots.values())})"
+        return f"FakeProcesses({list(self.slots.values())})"
 
     @property
     def running(self) -> list[FakeProcess]:
         """Those that have started and not ended, in the order in which they were asked for."""
-        return [process for process in self._slots.values() if process.running]
+        return [process for process in self.slots.values() if process.running]
 
     def do(self, effects: Iterable[Any]) -> list[Any]:
         """Carry out what concerns processes, and what comes of that; returns the other effects."""
@@ -208,9 +209,9 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
                 case fx.Spawn():
                     todo += self._spawn(effect)
                 case fx.Terminate(slot=slot):
-                    todo += self._slots[slot].take(signal.SIGTERM)
+                    todo += self.slots[slot].take(signal.SIGTERM)
                 case fx.Kill(slot=slot):
-                    todo += self._slots[slot].take(signal.SIGKILL)
+                    todo += self.slots[slot].take(signal.SIGKILL)
                 case fx.SweepHost():
                     todo += self._sweep()
                 case _:
@@ -220,7 +221,7 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
     def helper_dies(self, cause: str = "the helper process was killed") -> list[Any]:
         """Have the process between the agent and its children end, and all of them with it."""
         effects = self.agent.helper_died(cause, self.clock.now)
-        for process in list(self._slots.values()):
+        for process in list(self.slots.values()):
             effects += process.lose_helper(cause)
         return self.do(effects)
 
@@ -235,7 +236,7 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
     def _sweep(self) -> list[Any]:
         self.sweeps += 1
         effects = []
-        for process in self._slots.values():
+        for process in self.slots.values():
             if process.code is not None:
                 effects += process.close_output()
         return effects
@@ -243,5 +244,5 @@ class FakeProcesses(Mapping[int | None, FakeProcess]):
     def _spawn(self, spawn: fx.Spawn) -> list[Any]:
         behaviour = self.behaviours.get(spawn.rank, self.others)
         process = FakeProcess(self, spawn, behaviour)
-        self._slots[spawn.slot] = process
+        self.slots[spawn.slot] = process
         return process.begin()
