@@ -43,11 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       joinproto conform controller [options] [PATTERN ...]"
         " --start COMMAND | --address HOST:PORT\n"
         "       joinproto conform export DIR\n"
-        "       joinproto conform report RESULTS --output DIR"
+        "       joinproto conform report RESULTS --output DIR\n"
+        "       joinproto conform coverage"
     )
-    roles = parser.add_subparsers(
-        dest="what", required=True, metavar="agent|controller|export|report"
-    )
+    roles = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     agent = roles.add_parser(
         "agent",
         prog="joinproto conform agent",
@@ -85,6 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "report",
         prog="joinproto conform report",
         description="Make the reports of a run anew from its results.jsonl.",
+        usage_exit=USAGE_EXIT,
+    )
+    roles.add_parser(
+        "coverage",
+        prog="joinproto conform coverage",
+        description="Print which clauses have cases, and why others have none (Markdown).",
         usage_exit=USAGE_EXIT,
     )
     report.add_argument("results", metavar="RESULTS", type=Path)
@@ -166,9 +171,11 @@ def run(args: argparse.Namespace) -> int:
         return _complain(
             args, "only an agent's command stands behind --; a controller's is --start"
         )
-    act: Callable[[argparse.Namespace], int] = {"export": _export, "report": _report}.get(
-        args.what, _test
-    )
+    act: Callable[[argparse.Namespace], int] = {
+        "export": _export,
+        "report": _report,
+        "coverage": _coverage,
+    }.get(args.what, _test)
     try:
         return act(args)
     except Misuse as misuse:
@@ -365,13 +372,23 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
 
 
 def _export(args: argparse.Namespace) -> int:
+    from joinproto import __version__
     from joinproto.conformance.export import export
 
     try:
-        count = export(args.directory)
+        count = export(args.directory, __version__)
     except OSError as error:
         raise Misuse(f"{args.directory}: {error.strerror}") from None
     print(f"{count} files in {args.directory}")
+    return 0
+
+
+def _coverage(args: argparse.Namespace) -> int:
+    from joinproto.conformance.case import load
+    from joinproto.conformance.clauses import load as load_clauses
+    from joinproto.conformance.coverage import markdown
+
+    print(markdown(load_clauses().values(), [*load("agent"), *load("controller")]), end="")
     return 0
 
 

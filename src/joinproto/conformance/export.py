@@ -26,11 +26,12 @@ program that stands in for a rank.
 """
 
 
-def export(directory: Path) -> int:
+def export(directory: Path, version: str) -> int:
     """Write all of it.
 
     Args:
         directory: is made; where it is there already it must be empty.
+        version: of joinproto.
 
     Returns:
         How many files were written.
@@ -38,13 +39,11 @@ def export(directory: Path) -> int:
     Raises:
         OSError: it cannot be written to, or has something in it.
     """
-    from joinproto import __version__
-
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(17, "there is something in it; name a new directory")
     count = 1
-    (directory / "README.md").write_text(README.format(version=__version__), encoding="utf-8")
+    (directory / "README.md").write_text(README.format(version=version), encoding="utf-8")
     package = resources.files("joinproto.conformance")
     sources = [(specs(), "specs"), (package / "cases", "cases")]
     for source, name in sources:
