@@ -68,6 +68,12 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
+    def expect(self, total: int) -> None:
+        """Say how many results are to come, now that it is known better."""
+        self._total = total
+        if self._bar is not None:
+            self._bar.update(self._task, total=total)
+
     def add(self, result: Result) -> None:
         """Count a result, and show that."""
         self._counts[result.verdict] += 1
