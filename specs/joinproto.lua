@@ -367,8 +367,9 @@ end
 
 -- The connections between two endpoints, one after the other, each with the packet it was found in.
 -- A connection has `channel` and two ways, and a way has `broken`, the packet with a frame that was
--- refused; `waits`, the packets after which a payload was not whole or was again; and `patient`,
--- which is about the packet at hand: what is not whole in it can be put together with later ones.
+-- refused; and `waits`, the packets after which a payload was not whole or was again. About the
+-- packet at hand a way has `is_first`, of its connection, and `patient`: what is not whole in it can
+-- be put together with later ones.
 --
 -- All of it is learned on the first pass over the packets and only looked up afterwards, when they
 -- come in any order. On the first pass there may be no fields of TCP to ask.
@@ -490,7 +491,7 @@ end
 -- how many more bytes it takes.
 local function step(tvb, at, pinfo, way, root)
   local left = tvb:len() - at
-  if at == 0 and left >= 4 and tvb(0, 4):le_uint() == JOIN_MAGIC then
+  if way.is_first and at == 0 and left >= 4 and tvb(0, 4):le_uint() == JOIN_MAGIC then
     local tree = root:add(join, tvb(0, 4), "flodl join channel, dialed")
     tree:add_le(header.channel, tvb(0, 4))
     return 4
@@ -569,7 +570,7 @@ local function begins_frame(tvb)
   return tvb:len() >= HEADER and not refusal(tvb, 0)
 end
 
-local function dissect(tvb, pinfo, root, patient)
+local function dissect(tvb, pinfo, root, patient, by_hand)
   pinfo.cols.protocol = "JOIN"
   local connection, way = find(pinfo)
   local channel = channel_of(tvb)
@@ -578,13 +579,16 @@ local function dissect(tvb, pinfo, root, patient)
     pinfo.desegment_len = DESEGMENT_ONE_MORE_SEGMENT
     return
   end
-  -- The magic of a channel where a frame should be is the next connection between the same ports.
-  if not connection or channel and channel ~= "HTTP" and not pinfo.visited then
+  -- Between the same ports there may be one connection after another. Wireshark tells them apart and
+  -- asks for each what it is, but not where it has been told by hand: then a magic begins the next.
+  local anew = not by_hand or connection and connection.by_hand and channel and channel ~= "HTTP"
+  local known = connection and (pinfo.visited or connection.number == pinfo.number)
+  if not connection or anew and not known then
     begin(pinfo)
     connection, way = find(pinfo)
-    connection.channel = channel or "join"
+    connection.channel, connection.by_hand = channel or "join", by_hand
   end
-  way.patient = patient
+  way.patient, way.is_first = patient, connection.number == pinfo.number
   if connection.channel ~= "join" then
     leave_alone(tvb, pinfo, connection.channel, root)
   elseif way.broken and way.broken < pinfo.number and not begins_frame(tvb) then
@@ -595,7 +599,7 @@ local function dissect(tvb, pinfo, root, patient)
 end
 
 function join.dissector(tvb, pinfo, root)
-  dissect(tvb, pinfo, root, pinfo.can_desegment > 0)
+  dissect(tvb, pinfo, root, pinfo.can_desegment > 0, true)
   return tvb:len()
 end
 
@@ -617,7 +621,7 @@ join:register_heuristic("tcp", function(tvb, pinfo, root)
     return false
   end
   -- A heuristic dissector is told that it cannot wait, and can.
-  dissect(tvb, pinfo, root, tvb:len() == tvb:reported_len())
+  dissect(tvb, pinfo, root, tvb:len() == tvb:reported_len(), false)
   local connection = find(pinfo)
   if connection and connection.channel == "join" then
     pinfo.conversation = join
