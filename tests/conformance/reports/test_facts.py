@@ -41,7 +41,7 @@ def test_how_a_result_stands(verdict: Verdict, alone: Standing, expected: Standi
     assert standing(result(verdict=verdict, expected_failure="why")) is expected
 
 
-def test_what_is_unexpected_comes_first_and_all_else_in_order() -> None:
+def test_what_needs_a_look_comes_first_and_all_else_in_order() -> None:
     whole = record(
         result(case="a"),
         failed(case="b", expected_failure="why"),

@@ -184,7 +184,7 @@ def test_what_xml_has_no_room_for_is_spelt_out() -> None:
     assert stderr.text == "\\r\n\\x85é"
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(records)
 def test_a_strict_parser_reads_it_whatever_came(whole: Record) -> None:
     root = parsed(whole)

@@ -149,7 +149,7 @@ def test_text_of_a_target_is_text(hostile: str) -> None:
     assert outline(document(hostile)) == outline(document("word"))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(records.records)
 def test_nothing_breaks_out_of_its_cell(whole: Record) -> None:
     assert markdown.render(whole).encode()

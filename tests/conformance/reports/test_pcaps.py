@@ -131,7 +131,7 @@ def test_names_differ_where_results_do() -> None:
     assert len({pcaps.file_name(each) for each in several}) == len(several)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records)
 def test_any_record_can_be_written(tmp_path: Path, whole: Record) -> None:
     for path in pcaps.write(whole, tmp_path, non_strict=True):

@@ -64,7 +64,7 @@ def with_standing(record: Record, *wanted: Standing) -> list[Result]:
 
 
 def what_matters_first(record: Record) -> list[Result]:
-    """All results: unexpected ones first, else in the order of the record."""
+    """All results in the order of their standings, and those of one in that of the record."""
     order = tuple(Standing)
     return sorted(record.results, key=lambda result: order.index(standing(result)))
 

@@ -17,6 +17,9 @@ from joinproto.conformance.reports.facts import SUITE
 from joinproto.conformance.results import Happening, Record, Result, Run
 from joinproto.conformance.verdicts import Verdict
 
+FOLDER = "pcap"
+"""Beside the other reports."""
+
 SERVER = Endpoint("127.0.0.1", 29500)
 FIRST_CLIENT_PORT = 40001
 

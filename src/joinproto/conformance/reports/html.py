@@ -1,0 +1,189 @@
+"""The record as one HTML file that needs no network and can be searched.
+
+What a target wrote is escaped by the template, and first spelt out where it cannot be seen.  Should
+that ever fail, the policy in the file still runs no script but the one that it was made with.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from joinproto.conformance.reports import pcaps
+from joinproto.conformance.reports.facts import (
+    UNEXPECTED,
+    Standing,
+    by_group,
+    counts,
+    group,
+    headline,
+    peers,
+    pieces,
+    receiver,
+    sentence,
+    standing,
+    variant,
+    what_matters_first,
+    with_standing,
+)
+from joinproto.conformance.reports.sequence import Diagram, diagram
+from joinproto.conformance.reports.text import hexdump, visible
+from joinproto.conformance.results import Record, Result
+
+SHOWN_BYTES = 1024
+"""Of what came in one piece; the record and the capture have more."""
+
+MOST_PIECES = 100
+"""Of one case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """Bytes on the wire.
+
+    Attributes:
+        at: seconds since the case began.
+        sender: who sent them.
+        receiver: who got them.
+        connection: on which.
+        size: how many.
+        count: in how many pieces.
+        dump: the first of them.
+        left_out: how many of them the dump lacks.
+        text: what they mean.
+    """
+
+    at: float
+    sender: str
+    receiver: str
+    connection: str
+    size: int
+    count: int
+    dump: str
+    left_out: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A result and what the page shows with it.
+
+    Attributes:
+        result: itself.
+        stands: what it means for the run.
+        group: of its case.
+        variant: in what the case was run.
+        clauses: ids and sentences.
+        wire: what was on the wire.
+        wire_left_out: pieces that are too many.
+        diagram: who said what when; None: nothing happened.
+        capture: where its capture is, "" for none.
+    """
+
+    result: Result
+    stands: Standing
+    group: str
+    variant: str
+    clauses: tuple[tuple[str, str], ...]
+    wire: tuple[Heard, ...]
+    wire_left_out: int
+    diagram: Diagram | None
+    capture: str
+
+
+def render(record: Record, *, non_strict: bool = False) -> str:
+    """The file.
+
+    Args:
+        record: the run.
+        non_strict: captures were written of cases that came to NON-STRICT as well.
+    """
+    style, script = _part("report.css"), _part("report.js")
+    verdicts = [verdict for verdict, count in counts(record.results).items() if count]
+    return _template().render(
+        run=record.run,
+        summary=record.summary,
+        headline=headline(record),
+        well=record.summary is not None and not with_standing(record, *UNEXPECTED),
+        verdicts=verdicts,
+        total=counts(record.results),
+        groups={name: counts(each) for name, each in by_group(record.results).items()},
+        clauses=sorted({clause for result in record.results for clause in result.clauses}),
+        cases=[_shown(result, non_strict) for result in what_matters_first(record)],
+        unexpected=UNEXPECTED,
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader(__package__, "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.jinja")
+
+
+def _finalized(value: object) -> object:
+    """What a template puts out in the place of `value`."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _part(name: str) -> str:
+    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """How a Content-Security-Policy names an element by what is in it."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _shown(result: Result, non_strict: bool) -> Shown:
+    heard = list(_heard(result))
+    has_capture = pcaps.has_one(result, non_strict=non_strict)
+    return Shown(
+        result=result,
+        stands=standing(result),
+        group=group(result),
+        variant=variant(result),
+        clauses=tuple((clause, sentence(clause)) for clause in result.clauses),
+        wire=tuple(heard[:MOST_PIECES]),
+        wire_left_out=max(0, len(heard) - MOST_PIECES),
+        diagram=diagram(result.happenings) if result.happenings else None,
+        capture=f"{pcaps.FOLDER}/{pcaps.file_name(result)}" if has_capture else "",
+    )
+
+
+def _heard(result: Result) -> Iterator[Heard]:
+    known = peers(result.happenings)
+    for piece in pieces(result.happenings):
+        happening = piece.first
+        if happening.what != "bytes":
+            continue
+        shown = piece.data[:SHOWN_BYTES]
+        yield Heard(
+            at=happening.at,
+            sender=happening.who,
+            receiver=receiver(happening, known),
+            connection=happening.connection,
+            size=piece.size,
+            count=piece.count,
+            dump=hexdump(shown),
+            left_out=max(0, piece.size - len(shown)),
+            text=piece.text,
+        )
