@@ -256,9 +256,10 @@ class Awaiting:
 
     def _reply(self, name: str, event: Raw | Over) -> Event | Reply | None:
         reader = self._replies.setdefault(name, ReplyReader())
-        data = event.data if isinstance(event, Raw) else b""
+        if isinstance(event, Over) and not reader.begun:
+            return event
         try:
-            reply = reader.feed(data, event.at)
+            reply = reader.feed(event.data if isinstance(event, Raw) else b"", event.at)
         except h11.ProtocolError as error:
             return Garbled(at=event.at, error=DecodeError(Stage.MAGIC, f"no HTTP reply: {error}"))
         if reply is not None:

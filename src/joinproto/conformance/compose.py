@@ -8,7 +8,7 @@ from typing import Any
 
 from joinproto import codec
 from joinproto.conformance.world import Keys
-from joinproto.grammar import JOIN_KIND, WIRES
+from joinproto.grammar import JOIN_KIND
 from joinproto.keys import OPEN, Salt
 from joinproto.limits import HEADER_BYTES, TAG_BYTES
 from joinproto.messages import (
@@ -169,7 +169,3 @@ def bytes_of(given: Any) -> bytes:
     digits, times = given["repeat"]
     return bytes.fromhex(digits) * int(times)
 
-
-def newest(wires: tuple[int, ...]) -> int:
-    """The newest of some wire versions; of all that are known, where there are none."""
-    return max(wires or tuple(WIRES))

@@ -41,6 +41,8 @@ class ReplyReader:
         request = h11.Request(method="GET", target="/", headers=[("Host", "suite")])
         self._reader.send(request)
         self._reader.send(h11.EndOfMessage())
+        self.begun = False
+        """Something of a reply has come."""
         self._status = 0
         self._body = bytearray()
 
@@ -50,6 +52,7 @@ class ReplyReader:
         Raises:
             h11.ProtocolError: they are no reply.
         """
+        self.begun = True
         self._reader.receive_data(data)
         while True:
             event = self._reader.next_event()
