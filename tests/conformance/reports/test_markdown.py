@@ -117,9 +117,7 @@ def test_a_run_that_conforms_is_short() -> None:
     whole = record(result(), summary=Summary(counts={}))
     assert headings(whole) == ["✅ joinproto conform agent"]
     assert "**1 of 1 passed**" in markdown.render(whole)
-    assert "seed 7, time scale 0.1, inconclusive cases run again up to 1 times" in (
-        markdown.render(whole)
-    )
+    assert "seed 7, time scale 0.1, retries of inconclusive cases 1" in (markdown.render(whole))
 
 
 def test_a_run_that_was_cut_short_does_not_look_well() -> None:

@@ -54,6 +54,10 @@ def test_a_failure_says_all_in_lines_that_can_be_copied() -> None:
     assert found[15] == f"  repeat    {repeat}"
 
 
+def test_only_a_line_feed_ends_a_line_of_stderr() -> None:
+    assert "  stderr    a\\x85b\\u2028c\\rd" in lines(record(failed(stderr="a\x85b\u2028c\rd\n")))
+
+
 def test_an_unexpected_pass_says_what_was_expected() -> None:
     found = lines(record(result(expected_failure="known bug")))
     assert found[0] == "PASS  agent/framing/length-over-cap [wire 4, open]"

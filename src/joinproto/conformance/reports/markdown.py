@@ -95,7 +95,7 @@ def _about(record: Record) -> str:
         f"joinproto {escaped(run.version)}",
         f"seed {run.seed}",
         f"time scale {run.time_scale:g}",
-        f"inconclusive cases run again up to {run.retries} times",
+        f"retries of inconclusive cases {run.retries}",
         f"started {escaped(run.started)}",
     ]
     return "Run: " + ", ".join(told)

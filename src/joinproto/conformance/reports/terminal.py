@@ -92,7 +92,7 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
     for note in result.notes:
         yield "note", note
     if result.stderr:
-        yield "stderr", "\n".join(result.stderr.splitlines()[-STDERR_LINES:])
+        yield "stderr", "\n".join(result.stderr.rstrip("\n").split("\n")[-STDERR_LINES:])
     if result.repeat:
         yield "repeat", result.repeat
 
