@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from joinproto import codec
+from joinproto.conformance.case import Case, Ending
+from joinproto.conformance.play import OTHER_DIALS, Outcome, play
+from joinproto.conformance.verdicts import Level, Verdict
+from joinproto.conformance.world import Child, Exit, Flood
+from joinproto.grammar import JOIN_MAGIC
+from joinproto.keys import OPEN
+from joinproto.messages import Abort, Accept, Hello, RankExited
+from tests.support.conformance import SESSION, StillWorld, case_of
+
+REPORT = RankExited(rank=0, code=0)
+END = {"await": [{"end": ["fin"]}]}
+
+
+def played(
+    world: StillWorld, *steps: Mapping[str, Any], case: Case | None = None, **values: Any
+) -> Outcome:
+    return play(case or case_of(*steps, **values), world, 4)
+
+
+def dial(world: StillWorld, message: Any, *, wire: int = 4, on: str = "c") -> None:
+    """Have the target dial, and say something as soon as it is let in."""
+    world.dials_waiting += 1
+    data = JOIN_MAGIC + codec.encode(message, key=OPEN, wire=wire)
+
+    def feed() -> None:
+        world.conversations[on].feed(data, world.now())
+
+    world.at(world.now(), feed)
+
+
+def sent(world: StillWorld) -> bytes:
+    return b"".join(entry[2] for entry in world.done if entry[0] == "send")
+
+
+# -- verdicts ---------------------------------------------------------------------------------
+
+
+def test_what_comes_as_it_should_passes() -> None:
+    world = StillWorld("c")
+    world.conversations["c"].end("fin", 0.0)
+    outcome = played(world, END)
+    assert outcome.verdict is Verdict.PASS
+    assert outcome.expected == outcome.got == ""
+
+
+@pytest.mark.parametrize(
+    ("level", "verdict"),
+    [
+        (Level.MUST, Verdict.FAIL),
+        (Level.SHOULD, Verdict.NON_STRICT),
+        (Level.MAY, Verdict.INFO),
+    ],
+)
+def test_a_deviation_is_as_bad_as_the_case_demands(level: Level, verdict: Verdict) -> None:
+    outcome = played(StillWorld("c"), END, level=level)
+    assert outcome.behaviour is verdict
+    assert outcome.expected == "the end of the stream (FIN) on c"
+    assert outcome.got == "nothing within 5.0 s"
+
+
+def test_what_fails_on_the_way_there_says_nothing() -> None:
+    world = StillWorld("c")
+    outcome = played(world, {"listen": True}, given=[END])
+    assert outcome.verdict is Verdict.INCONCLUSIVE
+    assert world.done == []
+
+
+def test_a_pattern_may_say_what_it_comes_to() -> None:
+    world = StillWorld("c")
+    world.said(REPORT)
+    pattern = {"message": "RankExited", "verdict": "NON-STRICT", "note": "so it is"}
+    outcome = played(world, {"await": [pattern]})
+    assert outcome.verdict is Verdict.NON_STRICT
+    assert outcome.notes == ["so it is"]
+
+
+def test_what_a_pattern_leads_to() -> None:
+    world = StillWorld("c")
+    world.said(REPORT)
+    pattern = {"message": "RankExited", "then": [{"close": "c"}], "stop": True}
+    assert played(world, {"await": [pattern]}, {"reset": "c"}).verdict is Verdict.PASS
+    assert world.done == [("close", "c")]
+
+
+def test_a_target_that_crashes_fails_whatever_else_it_did() -> None:
+    world = StillWorld("c")
+    world.exit = Exit(at=0.0, code=-6)
+    outcome = played(world, {"await": [{"exit": "nonzero"}]})
+    assert outcome.verdict is Verdict.FAIL
+    assert outcome.got == "the target was ended by SIGABRT"
+
+
+def test_a_signal_that_was_sent_is_no_crash() -> None:
+    world = StillWorld("c")
+    world.exit = Exit(at=0.0, code=-15)
+    assert played(world, {"signal": "TERM"}).verdict is Verdict.PASS
+    assert world.done == [("signal", 15)]
+
+
+def test_a_controller_must_go_on() -> None:
+    world = StillWorld("c")
+    world.exit = Exit(at=0.0, code=0)
+    assert played(world, {"listen": True}, role="controller").got.endswith("code 0")
+    waits = {"await": [{"exit": [0]}]}
+    assert played(world, waits, role="controller").verdict is Verdict.PASS
+
+
+def test_a_flood_fails() -> None:
+    world = StillWorld("c")
+
+    def flood() -> None:
+        raise Flood("too much")
+
+    world.at(0.1, flood)
+    outcome = played(world, END)
+    assert (outcome.verdict, outcome.got) == (Verdict.FAIL, "too much")
+
+
+def test_a_target_that_takes_no_connections() -> None:
+    world = StillWorld()
+    world.refuses = True
+    outcome = played(world, {"dial": "a"}, role="controller")
+    assert (outcome.verdict, outcome.got) == (Verdict.FAIL, "connection refused")
+
+
+# -- how the connection ended -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"), [("fin", Verdict.PASS), ("rst", Verdict.NON_STRICT), ("", Verdict.FAIL)]
+)
+def test_the_ending_has_a_verdict_of_its_own(how: str, ending: Verdict) -> None:
+    world = StillWorld("c")
+    if how:
+        world.at(1.0, lambda: world.conversations["c"].end(how, 1.0))
+    demanded = Ending(on="c", how=("fin",), within=3.0)
+    outcome = played(world, {"listen": True}, ending=demanded)
+    assert outcome.behaviour is Verdict.PASS
+    assert outcome.ending is ending
+    assert bool(outcome.expected) == (how != "fin")
+
+
+def test_a_wrong_ending_beside_another_deviation_is_a_note() -> None:
+    world = StillWorld("c")
+    demanded = Ending(on="c", how=("fin",), within=3.0)
+    outcome = played(world, END, level=Level.SHOULD, ending=demanded)
+    assert outcome.expected.startswith("the end of the stream")
+
+
+def test_no_ending_is_asked_of_a_connection_that_never_was() -> None:
+    demanded = Ending(on="x", how=("fin",), within=3.0)
+    assert played(StillWorld(), {"listen": True}, ending=demanded).verdict is Verdict.PASS
+
+
+# -- steps ------------------------------------------------------------------------------------
+
+
+def test_hello_takes_the_dial_of_its_version() -> None:
+    world = StillWorld(dialed=True)
+    dial(world, Hello(host="target", local_devices=(0, 1)), wire=2)
+    dial(world, Hello(host="target", local_devices=(0, 1)), wire=4)
+    outcome = played(
+        world,
+        {"hello": "c", "fields": {"host": "$host", "local_devices": [0, 1]}},
+        {"say": "Accept"},
+    )
+    assert outcome.verdict is Verdict.PASS
+    assert world.done[:3] == [("accept", "c"), ("close", "c"), ("accept", "c")]
+    accept = Accept(ranks=(0, 1), salt_hex=SESSION.hex(), formation_wait_secs=60)
+    assert sent(world) == codec.encode(accept, key=OPEN, wire=4)
+
+
+def test_a_target_of_another_version_is_unsupported() -> None:
+    world = StillWorld(dialed=True)
+    for _ in range(OTHER_DIALS):
+        dial(world, Hello(host="target", local_devices=(0,)), wire=2)
+    outcome = played(world, {"hello": "c"})
+    assert outcome.verdict is Verdict.UNSUPPORTED
+    assert "wire 2" in outcome.got
+
+
+def test_a_hello_that_says_something_else() -> None:
+    world = StillWorld(dialed=True)
+    dial(world, Hello(host="b", local_devices=(0,)))
+    outcome = played(world, {"hello": "c", "fields": {"host": "$host"}})
+    assert outcome.got == "host: expected 'target', got 'b'"
+
+
+def test_something_else_than_a_hello() -> None:
+    world = StillWorld(dialed=True)
+    world.dials_waiting = 1
+    world.at(0.0, lambda: world.conversations["c"].feed(b"GET / HTTP/1.1", 0.0))
+    assert "no message" in played(world, {"hello": "c"}).got
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_no_dial(ended: bool) -> None:
+    world = StillWorld()
+    world.exit = Exit(at=0.0, code=2) if ended else None
+    outcome = played(world, {"accept": "c", "within": 3})
+    assert outcome.got == ("the target ended with code 2" if ended else "no dial within 3 s")
+
+
+def test_dials_of_a_case() -> None:
+    world = StillWorld()
+    steps = ({"dial": "a"}, {"dial": "b", "channel": ""}, {"dial": "s", "times": 2})
+    assert played(world, *steps, role="controller").verdict is Verdict.PASS
+    dialed = [entry[1] for entry in world.done if entry[0] == "dial"]
+    assert dialed == ["a", "b", "s0", "s1"]
+    assert sent(world) == JOIN_MAGIC * 3
+
+
+def test_an_honest_agent_is_accepted() -> None:
+    world = StillWorld()
+    accept = Accept(ranks=(0,), salt_hex=SESSION.hex(), formation_wait_secs=1)
+    world.at(0.0, lambda: world.said(accept, on="h"))
+    outcome = played(world, {"honest": "h"}, {"say": "RankExited", "on": "h"}, role="controller")
+    assert outcome.verdict is Verdict.PASS
+    assert sent(world).endswith(codec.encode(REPORT, key=SESSION, wire=4))
+
+
+def test_what_is_wrong_on_purpose_changes_nothing_else() -> None:
+    world = StillWorld("c")
+    played(
+        world,
+        {"say": "Accept", "with": {"ranks": [7]}, "tag": "flipped"},
+        {"say": "RankExited"},
+    )
+    assert sent(world).endswith(codec.encode(REPORT, key=SESSION, wire=4))
+
+
+def test_frames_and_bytes() -> None:
+    world = StillWorld("c")
+    played(world, {"frame": "05", "behind": "00"}, {"frame": "05", "key": "other"}, {"send": "ff"})
+    data = sent(world)
+    assert data[24:26] == b"\5\0"
+    assert data.endswith(b"\xff")
+    assert len(data) == 26 + 25 + 1
+
+
+def test_pieces_are_sent_one_by_one() -> None:
+    world = StillWorld("c")
+    played(world, {"send": "00010203", "chunk": 2, "pause": 0.5})
+    assert [entry[2] for entry in world.done] == [b"\0\1", b"\2\3"]
+    assert world.now() == 0.5
+
+
+def test_no_more_pieces_for_whoever_has_hung_up() -> None:
+    world = StillWorld("c")
+    world.at(0.7, lambda: world.conversations["c"].end("fin", 0.7))
+    played(world, {"send": "00010203", "chunk": 1, "pause": 0.5, "until_end": True})
+    assert len(world.done) == 2
+
+
+def test_acts_on_connections() -> None:
+    world = StillWorld("c")
+    played(world, {"half_close": "c"}, {"close": "c"}, {"reset": "c"}, {"listen": True})
+    assert [entry[0] for entry in world.done] == ["half_close", "close", "reset", "listen"]
+
+
+def test_time_passes() -> None:
+    world = StillWorld()
+    world.scale = 0.1
+    played(world, {"wait": 2}, {"wait": 30, "scaled": True})
+    assert world.now() == 5.0
+
+
+def test_processes_are_told_what_to_do() -> None:
+    world = StillWorld()
+    world.children = {"0": [Child(name="0", up=0.0)]}
+    assert played(world, {"rank": 0, "do": {"exit": 3}}).verdict is Verdict.PASS
+    assert world.done == [("order", "0", {"exit": 3})]
+    outcome = played(world, {"rank": "relay", "do": {"exit": 3}})
+    assert outcome.got == "it never came up"
+
+
+def test_all_and_quiet_and_dials_in_patterns() -> None:
+    world = StillWorld("a", "b")
+    world.said(Abort(reason="x"), on="a")
+    world.said(Abort(reason="x"), on="b")
+    world.dials_waiting = 1
+    outcome = played(
+        world,
+        {"all": [{"message": "Abort", "on": "a"}, {"message": "Abort", "on": "b"}]},
+        {"quiet": 0.1, "on": ["a", "b"]},
+        {"await": [{"dial": "d"}]},
+    )
+    assert outcome.verdict is Verdict.PASS
+    assert ("accept", "d") in world.done
+
+
+def test_variables_are_filled_in_everywhere() -> None:
+    world = StillWorld("c")
+    world.said(Abort(reason="target"))
+    wanted = {"reason": {"any_of": ["$host", "$port", "$address"]}}
+    assert (
+        played(world, {"await": [{"message": "Abort", "fields": wanted}]}).verdict is Verdict.PASS
+    )
