@@ -130,7 +130,7 @@ results = st.builds(
     notes=names,
     expected_failure=st.just("") | text,
     seconds=seconds,
-    attempts=st.integers(min_value=1, max_value=9),
+    attempts=st.integers(min_value=0, max_value=9),
     repeat=text,
     stderr=text,
     happenings=st.lists(happenings, max_size=6).map(tuple),

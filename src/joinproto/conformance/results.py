@@ -97,7 +97,7 @@ class Result:
         notes: what else there is to say.
         expected_failure: the reason of the expectation that covers it, "" for none.
         seconds: how long it took.
-        attempts: how often it was run.
+        attempts: how often it was run; 0: the run ended before.
         repeat: the command that runs it again.
         stderr: the last of what the target said there.
         happenings: all that was seen, in order.

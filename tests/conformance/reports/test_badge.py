@@ -39,6 +39,11 @@ def test_words_and_colour(results: list[Result], message: str, colour: str) -> N
     }
 
 
+def test_a_stale_expectation_makes_it_red() -> None:
+    stale = Summary(counts={}, stale=("x",), exit_code=1)
+    assert badge.colour(record(result(), summary=stale)) == "red"
+
+
 def test_a_run_that_was_cut_short_says_so() -> None:
     told = json.loads(badge.endpoint(record(result())))
     assert (told["message"], told["color"]) == ("1/1 pass, cut short", "lightgrey")

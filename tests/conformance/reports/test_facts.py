@@ -31,9 +31,9 @@ def said(who: str, data: bytes, **changes: Any) -> Happening:
         (Verdict.INFO, Standing.FINE, Standing.PASSED),
         (Verdict.UNSUPPORTED, Standing.UNSUPPORTED, Standing.UNSUPPORTED),
         (Verdict.NON_STRICT, Standing.NON_STRICT, Standing.EXPECTED),
-        (Verdict.INCONCLUSIVE, Standing.UNDECIDED, Standing.UNDECIDED),
+        (Verdict.INCONCLUSIVE, Standing.UNDECIDED, Standing.EXPECTED),
         (Verdict.FAIL, Standing.FAILED, Standing.EXPECTED),
-        (Verdict.HARNESS_ERROR, Standing.UNDECIDED, Standing.UNDECIDED),
+        (Verdict.HARNESS_ERROR, Standing.UNDECIDED, Standing.EXPECTED),
     ],
 )
 def test_how_a_result_stands(verdict: Verdict, alone: Standing, expected: Standing) -> None:
@@ -87,7 +87,19 @@ def test_the_headline() -> None:
     assert facts.headline(record(*cases, summary=DONE)) == (
         "2 of 5 passed; 1 failed; 1 failed as expected; 1 non-strict; 1 unsupported"
     )
+    one, two = (Summary(counts={}, stale=("x",) * number) for number in (1, 2))
+    assert facts.headline(record(summary=one)) == (
+        "0 of 0 passed; 1 of the expectations matches no case"
+    )
+    assert facts.headline(record(summary=two)).endswith("; 2 of the expectations match no case")
     assert facts.headline(record()) == "0 of 0 passed; the run was cut short after 0 results"
+
+
+def test_what_conforms() -> None:
+    assert facts.conforms(record(result(), failed(expected_failure="why"), summary=DONE))
+    assert not facts.conforms(record(result()))
+    assert not facts.conforms(record(result(), failed(), summary=DONE))
+    assert not facts.conforms(record(result(), summary=Summary(counts={}, exit_code=1)))
 
 
 def test_the_sentence_of_a_clause() -> None:

@@ -54,6 +54,15 @@ def test_a_terminal_has_a_bar_and_what_went_wrong() -> None:
     assert re.search(r"\d:\d\d:\d\d left (-|\d)", found)
 
 
+def test_how_many_are_to_come_may_change() -> None:
+    for tty, found in ((False, "1/3  PASS"), (True, "1/3 PASS 1")):
+        file = io.StringIO()
+        with Progress(0, Console(file=file, force_terminal=tty, color_system=None)) as progress:
+            progress.expect(3)
+            progress.add(RESULTS[0])
+        assert found in file.getvalue()
+
+
 def test_nothing_is_left_behind_where_the_run_is_broken_off() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None)
     try:

@@ -80,7 +80,7 @@ def test_what_is_as_it_should_be_is_only_counted() -> None:
         "agent/framing 1 2",
         "agent/tag 1",
         "all 1 2 1",
-        "1 of 2 passed; 1 failed as expected; 2 unsupported",
+        "1 of 2 passed; 1 failed as expected; 2 unsupported; 1 of the expectations matches no case",
     ]
 
 

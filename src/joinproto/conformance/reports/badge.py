@@ -12,7 +12,7 @@ from anybadge import Badge
 from joinproto.conformance.reports.facts import Standing, counts, standing, tally
 from joinproto.conformance.reports.text import one_line
 from joinproto.conformance.results import Record
-from joinproto.conformance.verdicts import Verdict
+from joinproto.conformance.verdicts import DEVIATES, Verdict
 
 COLOURS = {
     "brightgreen": "#3a7d0a",
@@ -55,12 +55,13 @@ def message(record: Record) -> str:
 def colour(record: Record) -> str:
     """By the worst that is there, in the words of shields.io."""
     found = set(map(standing, record.results))
-    if found & {Standing.FAILED, Standing.PASSED}:
+    deviates = record.summary is not None and record.summary.exit_code == DEVIATES
+    if deviates or found & {Standing.FAILED, Standing.PASSED}:
         return "red"
     if Standing.UNDECIDED in found:
         return "orange"
     if record.summary is None or not tally(record)[1]:
         return "lightgrey"
     verdicts = counts(record.results)
-    lax = verdicts[Verdict.FAIL] or verdicts[Verdict.NON_STRICT]
-    return "yellowgreen" if lax else "brightgreen"
+    all_pass = verdicts[Verdict.PASS] + verdicts[Verdict.INFO] == tally(record)[1]
+    return "brightgreen" if all_pass else "yellowgreen"

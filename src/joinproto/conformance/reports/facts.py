@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from joinproto.conformance import clauses
 from joinproto.conformance.results import Happening, Record, Result
-from joinproto.conformance.verdicts import Verdict
+from joinproto.conformance.verdicts import CONFORMS, Verdict
 
 SUITE = "suite"
 TARGET = "target"
@@ -25,7 +25,7 @@ class Standing(StrEnum):
     UNDECIDED = "undecided"
     """The case was not reached, or the suite itself failed."""
     EXPECTED = "failed as expected"
-    """It deviates, and the expectation says why."""
+    """It deviates, or comes to nothing, and the expectation says why."""
     NON_STRICT = "non-strict"
     """It deviates from what the clause says it should do."""
     UNSUPPORTED = "unsupported"
@@ -47,6 +47,8 @@ _UNEXPECTED_OF = {
 _EXPECTED_OF = _UNEXPECTED_OF | {
     Verdict.FAIL: Standing.EXPECTED,
     Verdict.NON_STRICT: Standing.EXPECTED,
+    Verdict.INCONCLUSIVE: Standing.EXPECTED,
+    Verdict.HARNESS_ERROR: Standing.EXPECTED,
     Verdict.PASS: Standing.PASSED,
     Verdict.INFO: Standing.PASSED,
 }
@@ -113,13 +115,22 @@ def tally(record: Record) -> tuple[int, int]:
     return passed, len(record.results) - found[Verdict.UNSUPPORTED]
 
 
+def conforms(record: Record) -> bool:
+    """Whether the run was whole and everything in it came out as it must, or as expected."""
+    ended_well = record.summary is not None and record.summary.exit_code == CONFORMS
+    return ended_well and not with_standing(record, *UNEXPECTED)
+
+
 def headline(record: Record) -> str:
     """The outcome in one sentence."""
     passed, asked = tally(record)
     found = Counter(map(standing, record.results))
     told = [f"{found[each]} {each}" for each in Standing if found[each] and each != Standing.FINE]
-    cut = [] if record.summary else [f"the run was cut short after {len(record.results)} results"]
-    return "; ".join([f"{passed} of {asked} passed", *told, *cut])
+    if record.summary is None:
+        told.append(f"the run was cut short after {len(record.results)} results")
+    elif stale := len(record.summary.stale):
+        told.append(f"{stale} of the expectations match{'es' * (stale == 1)} no case")
+    return "; ".join([f"{passed} of {asked} passed", *told])
 
 
 def sentence(clause: str) -> str:

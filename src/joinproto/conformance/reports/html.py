@@ -21,6 +21,7 @@ from joinproto.conformance.reports.facts import (
     UNEXPECTED,
     Standing,
     by_group,
+    conforms,
     counts,
     group,
     headline,
@@ -31,7 +32,6 @@ from joinproto.conformance.reports.facts import (
     standing,
     variant,
     what_matters_first,
-    with_standing,
 )
 from joinproto.conformance.reports.sequence import Diagram, diagram
 from joinproto.conformance.reports.text import hexdump, visible
@@ -111,7 +111,7 @@ def render(record: Record, *, non_strict: bool = False) -> str:
         run=record.run,
         summary=record.summary,
         headline=headline(record),
-        well=record.summary is not None and not with_standing(record, *UNEXPECTED),
+        well=conforms(record),
         verdicts=verdicts,
         total=counts(record.results),
         groups={name: counts(each) for name, each in by_group(record.results).items()},

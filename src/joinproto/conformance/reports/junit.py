@@ -5,7 +5,7 @@
 | FAIL; a pass where a failure was expected | `failure` |
 | INCONCLUSIVE, HARNESS-ERROR | `error` |
 | UNSUPPORTED | `skipped`, with the reason |
-| FAIL or NON-STRICT where that was expected | `skipped`, with the reason of the expectation |
+| anything but a pass where a failure was expected | `skipped`, with the reason of the expectation |
 | PASS, INFO, NON-STRICT | passed; the last two say what was seen in `system-out` |
 
 A test suite is a group of cases.

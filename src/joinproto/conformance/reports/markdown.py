@@ -14,6 +14,7 @@ from joinproto.conformance.reports.facts import (
     Standing,
     by_group,
     by_reason,
+    conforms,
     counts,
     headline,
     standing,
@@ -57,8 +58,7 @@ def _code(text: str, most: int = MOST_CHARACTERS) -> str:
 
 def _parts(record: Record) -> Iterator[str]:
     unexpected = with_standing(record, *UNEXPECTED)
-    fine = not unexpected and record.summary is not None
-    yield f"## {MARKS[fine]} joinproto conform {record.run.role}"
+    yield f"## {MARKS[conforms(record)]} joinproto conform {record.run.role}"
     yield f"**{escaped(headline(record))}**"
     yield _about(record)
     yield _overview(record)

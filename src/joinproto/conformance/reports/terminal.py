@@ -18,6 +18,7 @@ from joinproto.conformance.reports.facts import (
     Standing,
     by_group,
     by_reason,
+    conforms,
     counts,
     headline,
     sentence,
@@ -52,8 +53,7 @@ def print_record(console: Console, record: Record) -> None:
         for entry in record.summary.stale:
             put(console, f"no case matches the expectation {one_line(entry)}", "yellow")
     console.print(_table(record))
-    unexpected = bool(with_standing(record, *UNEXPECTED))
-    put(console, headline(record), "bold red" if unexpected else "bold")
+    put(console, headline(record), "bold" if conforms(record) else "bold red")
 
 
 def print_result(console: Console, result: Result) -> None:
