@@ -31,8 +31,9 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	@touch $@
 
 .PHONY: peers
-peers: ## the published peers, into ~/.cache/joinproto/peers (a minute each, once)
+peers: ## the published peers and their decoders, into ~/.cache/joinproto/peers (a minute each, once)
 	interop/build_peers.sh
+	interop/build_verdicts.sh
 
 # Only an example runs on it, and PyTorch is large: Debian's is taken where it can be.
 .PHONY: torch

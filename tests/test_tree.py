@@ -30,6 +30,7 @@ WHOLE = {
     "test_stateful.py": "of agents and controller together",
     "test_survivors.py": "of what is left when an agent has ended",
     "test_tree.py": "of the files of the project",
+    "test_transcripts.py": "of the conversations in specs/vectors",
     "test_vectors.py": "of specs/vectors and what makes them",
     "test_window_model.py": "of the window, in every order of everything",
 }

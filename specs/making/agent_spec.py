@@ -137,7 +137,7 @@ class _Specs:
         )
         self.good("port 0", ONE | {"controller_port": 0})
         self.good("port 65535", ONE | {"controller_port": 65535})
-        self.good("an IPv6 address, without brackets", ONE | {"controller_host": "fd00::1"})
+        self.good("an IPv6 address, without brackets", ONE | {"controller_host": "::1"})
         self.good("non-ASCII host", ONE | {"host": "höst"})
         self.good(
             "a host of a character beyond 16 bits, as two escapes", ONE | {"host": "\U0001f680"}
@@ -156,13 +156,13 @@ class _Specs:
         twice = '{"x":1,"x":2,"host":"h","controller_host":"127.0.0.1","controller_port":9'
         twice += ',"local_devices":[0]}'
         self.raw("an unknown field twice", twice, None, "UnknownField", "RepeatedField", **ONE)
-        spread = ' {"host"\n:"h",\t"controller_host":"c",\r"controller_port" : 1 } '
+        spread = ' {"host"\n:"h",\t"controller_host":"127.0.0.1",\r"controller_port" : 1 } '
         self.raw(
             "white space between its parts",
             spread,
             None,
             host="h",
-            controller_host="c",
+            controller_host="127.0.0.1",
             controller_port=1,
         )
 

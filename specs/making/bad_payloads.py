@@ -237,8 +237,8 @@ def _counts() -> Iterator[Payload]:
         (2**63, "2^63"),
         (2**64 - 1, "2^64-1"),
     )
-    # Measured on Abort.reason alone; whether others of these are fatal too is not known.
-    fatal = (2**40, 2**64 - 1)
+    # Published decoders allocate a string before they look for it, and a sequence as it comes.
+    fatal = (2**40, 2**63, 2**64 - 1)
     for size, name in huge:
         dies = ("PublishedDecoderDies",) if size in fatal else ()
         flags = ("AnnouncedLength", *dies)

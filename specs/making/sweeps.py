@@ -37,7 +37,7 @@ def _hello_pieces(wire: int) -> list[Piece]:
     pieces = [
         Piece("u32", "message", b"\0"),
         *_texts("host", b"ab"),
-        Piece("length", "local_devices", b"\2"),
+        Piece("count", "local_devices", b"\2"),
         Piece("raw", "local_devices", b"\3\4"),
         Piece("count", "gpus", b"\2"),
         *_texts("gpus[0]", b"g"),
@@ -155,7 +155,9 @@ def _spoilt(message: Message, at: int) -> Iterator[Payload]:
         for size in (len(after) + 1, 2**24, 2**40, 2**64 - 1):
             data = before + varint(size) + after
             comment = f"{piece.sort} of {name} says {size}, {len(after)} bytes are left"
-            yield _bad(comment, data, "announced", "AnnouncedLength")
+            # Published decoders allocate a string before they look for it.
+            dies = ("PublishedDecoderDies",) if piece.sort == "length" and size >= 2**40 else ()
+            yield _bad(comment, data, "announced", "AnnouncedLength", *dies)
     if piece.sort == "option":
         for first in (SPOILT_OPTION, 255):
             data = before + bytes((first,)) + after
@@ -177,5 +179,5 @@ def _widened(message: Message, name: str, piece: Piece, marker: int, data: bytes
     return _bad(comment, data, "marker", "VarintMarker")
 
 
-def _bad(comment: str, data: bytes, clause: str, flag: str) -> Payload:
-    return Payload("spoilt", comment, data, None, clause, (flag,), "invalid")
+def _bad(comment: str, data: bytes, clause: str, *flags: str) -> Payload:
+    return Payload("spoilt", comment, data, None, clause, flags, "invalid")

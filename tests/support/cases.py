@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ SCHEMA = FOLDER / "vectors.schema.json"
 GROUPS = ("dial", "frame", "tag", "payload", "stream", "agent-spec", "transcript")
 
 Case = dict[str, Any]
+Feed = Callable[[bytes], Iterable[bytes]]
 
 
 @cache
@@ -65,3 +67,19 @@ def _field(name: str, given: Any) -> Any:
     if name in ("local_devices", "ranks", "nccl_version"):
         return tuple(given)
     return _text_of(given)
+
+
+# -- feeding a reader ----------------------------------------------------------------------------
+
+
+def whole(data: bytes) -> Iterable[bytes]:
+    return [data]
+
+
+def drip(data: bytes) -> Iterator[bytes]:
+    """Byte by byte; what is longer than that is worth, in odd pieces from there on."""
+    yield from (data[at : at + 1] for at in range(min(len(data), 1000)))
+    yield from (data[at : at + 65_521] for at in range(1000, len(data), 65_521))
+
+
+FEEDS: tuple[Feed, ...] = (whole, drip)
