@@ -155,7 +155,8 @@ class Reach:
             return "the case needs a controller of its own (--start)"
         untold = [name for name in self._needed(case) if not self._told(case, name)]
         if untold:
-            return f"the target cannot be told: {', '.join(untold)}"
+            how = "in braces in its command, or declared in a file of capabilities"
+            return f"the target cannot be told: {', '.join(untold)} ({how})"
         return ""
 
     # -- inside -------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ AT_ONCE = 64
 """Cases in flight, those that only wait included."""
 
 SAYS_NOTHING = (Verdict.INCONCLUSIVE, Verdict.HARNESS_ERROR)
+SAYS_NOTHING_OF_TARGET = (*SAYS_NOTHING, Verdict.UNSUPPORTED)
 DEVIATIONS = (Verdict.FAIL, *SAYS_NOTHING, Verdict.NON_STRICT)
 
 
@@ -285,7 +286,9 @@ class Runner:
             if each.expected_failure and each.verdict in (Verdict.PASS, Verdict.INFO)
         ]
         stale = self.plan.expectations.stale(self._all_names())
-        code = DEVIATES if failed or passed or stale else UNDECIDED if undecided else CONFORMS
+        seen = any(each.verdict not in SAYS_NOTHING_OF_TARGET for each in self.results)
+        undecided_code = CONFORMS if seen and not undecided else UNDECIDED
+        code = DEVIATES if failed or passed or stale else undecided_code
         return Summary(
             counts=dict(Counter(each.verdict.value for each in self.results)),
             unexpected=tuple(map(_name, failed + undecided)),

@@ -24,7 +24,7 @@ from joinproto.conformance.target import (
     filled,
     hex_json,
 )
-from joinproto.conformance.world import Keys
+from joinproto.conformance.world import Keys, World
 from joinproto.keys import OPEN, Salt
 from joinproto.limits import SALT_BYTES
 
@@ -204,7 +204,7 @@ def _variables(settings: Settings, case: Case, world: LoopbackWorld) -> dict[str
     return variables
 
 
-def spec_of(case: Case, world: LoopbackWorld) -> dict[str, Any]:
+def spec_of(case: Case, world: World) -> dict[str, Any]:
     """The AgentSpec of a case; a field that its `spec` sets to null is left out."""
     spec: dict[str, Any] = {
         "host": world.host,
