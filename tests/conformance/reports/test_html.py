@@ -88,7 +88,7 @@ def test_what_it_shows() -> None:
         "0.250 s target → suite, c: 2 bytes",
         "0000 41 ff A· Hi",
         "… 976 more bytes",
-        "completes no message",
+        "no further frame: 0x00000000 is not a frame's magic",
         "connects",
     ):
         assert text in shown
@@ -97,9 +97,9 @@ def test_what_it_shows() -> None:
 def test_what_is_unexpected_comes_first() -> None:
     page = html.render(WHOLE)
     assert re.findall(r'<span class="id">(.*)</span>', page) == [
-        "agent/framing/bad",
-        "agent/tag/gone",
-        "agent/tag/fine",
+        "agent/framing/bad@4-open",
+        "agent/tag/gone@4-open",
+        "agent/tag/fine@4-open",
     ]
 
 
@@ -193,7 +193,8 @@ def enter(tab: Tab, field: str, value: str) -> None:
 @needs_chromium
 def test_cases_are_found(tab: Tab, tmp_path: Path) -> None:
     load(tab, WHOLE, tmp_path / "report.html")
-    bad, gone, fine = every = ["agent/framing/bad", "agent/tag/gone", "agent/tag/fine"]
+    every = ["agent/framing/bad@4-open", "agent/tag/gone@4-open", "agent/tag/fine@4-open"]
+    bad, gone, fine = every
     assert seen(tab) == every
     enter(tab, "text", "ALL well")
     assert seen(tab) == [fine]

@@ -106,7 +106,7 @@ def test_what_simply_passed_is_empty() -> None:
     assert list(case) == []
     assert case.attrib == {
         "classname": "agent.framing",
-        "name": "length-over-cap [wire 4, open]",
+        "name": "length-over-cap@4-open",
         "time": "0.25",
     }
 

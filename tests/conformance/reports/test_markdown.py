@@ -90,7 +90,7 @@ def test_what_it_says() -> None:
     ]
     assert unexpected[1:] == [
         [
-            "agent/framing/a (wire 4, open)",
+            "agent/framing/a@4-open",
             "FAIL",
             "JP-FRM-012: A length above the cap MUST end the connection.",
             "the connection ends within 3 s",
@@ -98,7 +98,7 @@ def test_what_it_says() -> None:
             "joinproto conform agent --case agent/framing/length-over-cap -- ./my-agent",
         ],
         [
-            "agent/framing/b (wire 4, open)",
+            "agent/framing/b@4-open",
             "PASS",
             "JP-FRM-012",
             "to fail: known bug",
@@ -106,9 +106,9 @@ def test_what_it_says() -> None:
             "again b",
         ],
     ]
-    assert expected[1][0] == "agent/tag/c (wire 4, open)"
+    assert expected[1][0] == "agent/tag/c@4-open"
     assert expected[1][3] == "never mind"
-    assert lax[1:] == [["agent/tag/d (wire 4, open)", "JP-FRM-012", "-1"]]
+    assert lax[1:] == [["agent/tag/d@4-open", "JP-FRM-012", "-1"]]
     assert unsupported[1:] == [["no salt file", "2", "agent/tag/e, agent/tag/f"]]
     assert stale == [["expectation"], ["agent/gone/*"]]
 

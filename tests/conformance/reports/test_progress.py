@@ -33,12 +33,12 @@ def shown(*, tty: bool) -> str:
 
 def test_a_log_has_a_line_for_each_result() -> None:
     assert shown(tty=False).splitlines() == [
-        "1/6  PASS          agent/a/b [wire 4, open]",
-        r"2/6  FAIL          agent/a/c [wire 4, open]: no\nend",
-        "3/6  FAIL          agent/a/d [wire 4, open]: as expected: known",
-        "4/6  PASS          agent/a/e [wire 4, open]: expected to fail: known",
-        "5/6  NON-STRICT    agent/a/f [wire 4, open]: [b]-1[/b]",
-        r"6/6  UNSUPPORTED   agent/a/g\x1b[2J [wire 4, open]: no salt",
+        "1/6  PASS          agent/a/b@4-open",
+        r"2/6  FAIL          agent/a/c@4-open: no\nend",
+        "3/6  FAIL          agent/a/d@4-open: as expected: known",
+        "4/6  PASS          agent/a/e@4-open: expected to fail: known",
+        "5/6  NON-STRICT    agent/a/f@4-open: [b]-1[/b]",
+        r"6/6  UNSUPPORTED   agent/a/g\x1b[2J@4-open: no salt",
     ]
 
 
@@ -46,9 +46,9 @@ def test_a_terminal_has_a_bar_and_what_went_wrong() -> None:
     found = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(tty=True))
     told = [line.strip() for line in re.split(r"[\r\n]+", found) if "agent/" in line]
     assert told == [
-        r"FAIL          agent/a/c [wire 4, open]: no\nend",
-        "PASS          agent/a/e [wire 4, open]: expected to fail: known",
-        "NON-STRICT    agent/a/f [wire 4, open]: [b]-1[/b]",
+        r"FAIL          agent/a/c@4-open: no\nend",
+        "PASS          agent/a/e@4-open: expected to fail: known",
+        "NON-STRICT    agent/a/f@4-open: [b]-1[/b]",
     ]
     assert "6/6 PASS 2  UNSUPPORTED 1  NON-STRICT 1  FAIL 2" in found
     assert re.search(r"\d:\d\d:\d\d left (-|\d)", found)

@@ -41,7 +41,7 @@ def test_a_failure_says_all_in_lines_that_can_be_copied() -> None:
     )
     found = lines(record(one))
     assert found[:8] == [
-        "FAIL  agent/framing/a [wire 4, open]",
+        "FAIL  agent/framing/a@4-open",
         "  case      A frame that announces too much ends the connection.",
         f"  clause    JP-FRM-010: {clauses.load()['JP-FRM-010'].text}",
         "  broken    JP-FRM-012: A length above the cap MUST end the connection.",
@@ -60,7 +60,7 @@ def test_only_a_line_feed_ends_a_line_of_stderr() -> None:
 
 def test_an_unexpected_pass_says_what_was_expected() -> None:
     found = lines(record(result(expected_failure="known bug")))
-    assert found[0] == "PASS  agent/framing/length-over-cap [wire 4, open]"
+    assert found[0] == "PASS  agent/framing/length-over-cap@4-open"
     assert "  expected  a failure: known bug" in found
 
 

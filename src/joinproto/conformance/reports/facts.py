@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from joinproto.conformance import clauses
 from joinproto.conformance.results import Happening, Record, Result
+from joinproto.conformance.selection import name_of
 from joinproto.conformance.verdicts import CONFORMS, Verdict
 
 SUITE = "suite"
@@ -76,9 +77,9 @@ def group(result: Result) -> str:
     return result.case.rpartition("/")[0] or result.case
 
 
-def variant(result: Result) -> str:
-    """In what a case was run, which tells its results apart."""
-    return f"wire {result.wire}, {result.admission}"
+def name(result: Result) -> str:
+    """What was run, as commands and expectations name it: case, wire version and trust mode."""
+    return name_of(result.case, result.wire, result.admission)
 
 
 def by_group(results: Iterable[Result]) -> dict[str, list[Result]]:

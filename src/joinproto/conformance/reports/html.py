@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from joinproto.conformance.reports import pcaps
 from joinproto.conformance.reports.facts import (
+    SUITE,
     UNEXPECTED,
     Standing,
     by_group,
@@ -25,16 +26,17 @@ from joinproto.conformance.reports.facts import (
     counts,
     group,
     headline,
+    name,
     peers,
     pieces,
     receiver,
     sentence,
     standing,
-    variant,
     what_matters_first,
 )
 from joinproto.conformance.reports.sequence import Diagram, diagram
 from joinproto.conformance.reports.text import hexdump, visible
+from joinproto.conformance.reports.wire import Direction
 from joinproto.conformance.results import Record, Result
 
 SHOWN_BYTES = 1024
@@ -57,7 +59,8 @@ class Heard:
         count: in how many pieces.
         dump: the first of them.
         left_out: how many of them the dump lacks.
-        text: what they mean.
+        text: what they mean, as the suite read it.
+        decoded: what they hold.
     """
 
     at: float
@@ -69,6 +72,7 @@ class Heard:
     dump: str
     left_out: int
     text: str
+    decoded: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +82,8 @@ class Shown:
     Attributes:
         result: itself.
         stands: what it means for the run.
+        name: what was run.
         group: of its case.
-        variant: in what the case was run.
         clauses: ids and sentences.
         wire: what was on the wire.
         wire_left_out: pieces that are too many.
@@ -89,8 +93,8 @@ class Shown:
 
     result: Result
     stands: Standing
+    name: str
     group: str
-    variant: str
     clauses: tuple[tuple[str, str], ...]
     wire: tuple[Heard, ...]
     wire_left_out: int
@@ -114,7 +118,7 @@ def render(record: Record, *, non_strict: bool = False) -> str:
         well=conforms(record),
         verdicts=verdicts,
         total=counts(record.results),
-        groups={name: counts(each) for name, each in by_group(record.results).items()},
+        groups={each: counts(found) for each, found in by_group(record.results).items()},
         clauses=sorted({clause for result in record.results for clause in result.clauses}),
         cases=[_shown(result, non_strict) for result in what_matters_first(record)],
         unexpected=UNEXPECTED,
@@ -160,7 +164,7 @@ def _shown(result: Result, non_strict: bool) -> Shown:
         result=result,
         stands=standing(result),
         group=group(result),
-        variant=variant(result),
+        name=name(result),
         clauses=tuple((clause, sentence(clause)) for clause in result.clauses),
         wire=tuple(heard[:MOST_PIECES]),
         wire_left_out=max(0, len(heard) - MOST_PIECES),
@@ -171,10 +175,17 @@ def _shown(result: Result, non_strict: bool) -> Shown:
 
 def _heard(result: Result) -> Iterator[Heard]:
     known = peers(result.happenings)
+    directions: dict[tuple[str, bool], Direction] = {}
     for piece in pieces(result.happenings):
         happening = piece.first
+        here = (happening.connection, happening.who == SUITE)
+        if happening.what == "open":
+            # The same name may be given again, to the connection after.
+            directions[happening.connection, True] = Direction()
+            directions[happening.connection, False] = Direction()
         if happening.what != "bytes":
             continue
+        direction = directions.setdefault(here, Direction())
         shown = piece.data[:SHOWN_BYTES]
         yield Heard(
             at=happening.at,
@@ -186,4 +197,5 @@ def _heard(result: Result) -> Iterator[Heard]:
             dump=hexdump(shown),
             left_out=max(0, piece.size - len(shown)),
             text=piece.text,
+            decoded=direction.read(piece.data, whole=piece.size == len(piece.data)),
         )

@@ -23,8 +23,8 @@ from joinproto.conformance.reports.facts import (
     Standing,
     by_group,
     headline,
+    name,
     standing,
-    variant,
     why_unsupported,
 )
 from joinproto.conformance.reports.text import one_line, visible
@@ -35,7 +35,7 @@ from joinproto.conformance.verdicts import Verdict
 def render(record: Record) -> bytes:
     """The file."""
     root = junitparser.JUnitXml(f"joinproto conform {record.run.role}")
-    suites = [_suite(name, results, record) for name, results in by_group(record.results).items()]
+    suites = [_suite(group, results, record) for group, results in by_group(record.results).items()]
     for suite in suites:
         root.add_testsuite(suite)
     root.tests = sum(suite.tests for suite in suites)
@@ -47,8 +47,8 @@ def render(record: Record) -> bytes:
     return file.getvalue()
 
 
-def _suite(name: str, results: Sequence[Result], record: Record) -> junitparser.TestSuite:
-    suite = junitparser.TestSuite(one_line(name))
+def _suite(group: str, results: Sequence[Result], record: Record) -> junitparser.TestSuite:
+    suite = junitparser.TestSuite(one_line(group))
     suite.timestamp = one_line(record.run.started)
     for key, value in _properties(record.run).items():
         suite.add_property(key, one_line(value))
@@ -70,10 +70,10 @@ def _properties(run: Run) -> dict[str, str]:
 
 
 def _case(result: Result) -> junitparser.TestCase:
-    *folders, name = result.case.split("/")
+    folder, _, last = name(result).rpartition("/")
     case = junitparser.TestCase(
-        name=one_line(f"{name} [{variant(result)}]"),
-        classname=one_line(".".join(folders)),
+        name=one_line(last),
+        classname=one_line(folder.replace("/", ".")),
         time=round(result.seconds, 3),
     )
     if (outcome := _outcome(result)) is not None:
@@ -120,5 +120,5 @@ def details(result: Result) -> str:
         "attempts": str(result.attempts),
         "repeat": result.repeat,
     }
-    lines = [f"{name}: {value}" for name, value in told.items() if value]
+    lines = [f"{label}: {value}" for label, value in told.items() if value]
     return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])

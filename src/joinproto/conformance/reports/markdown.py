@@ -17,8 +17,8 @@ from joinproto.conformance.reports.facts import (
     conforms,
     counts,
     headline,
+    name,
     standing,
-    variant,
     with_standing,
 )
 from joinproto.conformance.reports.text import one_line
@@ -122,10 +122,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"{shown}\n\n{left} more are in the other reports." if left > 0 else shown
 
 
-def _case(result: Result) -> str:
-    return f"{_code(result.case)} ({escaped(variant(result))})"
-
-
 def _clause(result: Result) -> str:
     return _code(result.broken or ", ".join(result.clauses))
 
@@ -134,7 +130,7 @@ def _unexpected(result: Result) -> Sequence[str]:
     passed = standing(result) == Standing.PASSED
     expected = f"to fail: {result.expected_failure}" if passed else result.expected
     return (
-        _case(result),
+        _code(name(result)),
         result.verdict.value,
         _clause(result),
         _code(expected),
@@ -144,11 +140,16 @@ def _unexpected(result: Result) -> Sequence[str]:
 
 
 def _expected(result: Result) -> Sequence[str]:
-    return (_case(result), result.verdict.value, _clause(result), _code(result.expected_failure))
+    return (
+        _code(name(result)),
+        result.verdict.value,
+        _clause(result),
+        _code(result.expected_failure),
+    )
 
 
 def _lax(result: Result) -> Sequence[str]:
-    return (_case(result), _clause(result), _code(result.got))
+    return (_code(name(result)), _clause(result), _code(result.got))
 
 
 def _unsupported(reason: str, results: Sequence[Result]) -> Sequence[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -74,10 +74,6 @@ def file_name(result: Result) -> str:
 
 def conversations(run: Run, result: Result) -> list[Conversation]:
     """The connections of a case, in the order in which they were opened."""
-    found: dict[str, list[Happening]] = {}
-    for happening in result.happenings:
-        if happening.connection:
-            found.setdefault(happening.connection, []).append(happening)
     start = _start(run)
     return [
         Conversation(
@@ -85,8 +81,22 @@ def conversations(run: Run, result: Result) -> list[Conversation]:
             server=SERVER,
             events=_events(run.role, start, happenings),
         )
-        for number, happenings in enumerate(found.values())
+        for number, happenings in enumerate(_connections(result.happenings))
     ]
+
+
+def _connections(happenings: Iterable[Happening]) -> list[list[Happening]]:
+    """What happened on each; a name that is opened again is another connection."""
+    found: list[list[Happening]] = []
+    latest: dict[str, list[Happening]] = {}
+    for happening in happenings:
+        name = happening.connection
+        if name and (happening.what == "open" or name not in latest):
+            latest[name] = []
+            found.append(latest[name])
+        if name:
+            latest[name].append(happening)
+    return found
 
 
 def _start(run: Run) -> float:

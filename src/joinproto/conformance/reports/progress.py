@@ -17,8 +17,8 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from joinproto.conformance.reports.facts import UNEXPECTED, Standing, standing
-from joinproto.conformance.reports.terminal import STYLES, name, put
+from joinproto.conformance.reports.facts import UNEXPECTED, Standing, name, standing
+from joinproto.conformance.reports.terminal import STYLES, put
 from joinproto.conformance.reports.text import one_line
 from joinproto.conformance.results import Result
 from joinproto.conformance.verdicts import Verdict
@@ -92,7 +92,7 @@ class Progress:
 
     def _tell(self, result: Result) -> None:
         why = one_line(_why(result), 160)
-        shown = f"{result.verdict:<13} {name(result)}" + (f": {why}" if why else "")
+        shown = f"{result.verdict:<13} {one_line(name(result))}" + (f": {why}" if why else "")
         if self._bar is None:
             shown = f"{self._counts.total()}/{self._total}  {shown}"
             put(self._console, shown, STYLES[result.verdict])

@@ -21,9 +21,9 @@ from joinproto.conformance.reports.facts import (
     conforms,
     counts,
     headline,
+    name,
     sentence,
     standing,
-    variant,
     with_standing,
 )
 from joinproto.conformance.reports.text import one_line, visible
@@ -58,16 +58,11 @@ def print_record(console: Console, record: Record) -> None:
 
 def print_result(console: Console, result: Result) -> None:
     """Print one result in full: the clause, its sentence, what was expected, and so on."""
-    put(console, f"{result.verdict}  {name(result)}", STYLES[result.verdict])
+    put(console, f"{result.verdict}  {one_line(name(result))}", STYLES[result.verdict])
     for label, value in _lines(result):
         words = visible(value).replace("\n", "\n" + " " * 12)
         console.print(Text.assemble((f"  {label:<9} ", "bold"), words), soft_wrap=True)
     console.print()
-
-
-def name(result: Result) -> str:
-    """A case, and in what it was run."""
-    return f"{one_line(result.case)} [{one_line(variant(result))}]"
 
 
 def put(console: Console, text: str, style: str = "") -> None:
