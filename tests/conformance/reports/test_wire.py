@@ -27,6 +27,7 @@ def test_a_dial_and_its_hello() -> None:
         "    local_devices = (0, 1)",
         "    gpus = ('g', 'h')",
     ]
+    assert f"    dataset_sig = {HELLO.dataset_sig.hex()}" in lines
 
 
 def test_a_frame_in_several_pieces_is_told_with_the_last() -> None:

@@ -90,7 +90,8 @@ def _shown(frame: Frame) -> Iterator[str]:
     for each in fields(decoded.message):
         value = getattr(decoded.message, each.name)
         if value is not None:
-            yield f"    {each.name} = {_clipped(repr(value))}"
+            shown = value.hex() if isinstance(value, bytes) else repr(value)
+            yield f"    {each.name} = {_clipped(shown)}"
     yield from (f"    {note.value}" for note in decoded.notes)
 
 
