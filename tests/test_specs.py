@@ -123,6 +123,7 @@ def test_the_schemas_are_these() -> None:
         "agent-events.schema.json",
         "agent-status.schema.json",
         "conformance-results.schema.json",
+        "conformance-cases.schema.json",
     }
 
 
