@@ -398,8 +398,10 @@ def _report(args: argparse.Namespace) -> int:
     from joinproto.conformance.reports import write_all
     from joinproto.conformance.reports.terminal import print_record
     from joinproto.conformance.results import read
+    from joinproto.conformance.verdicts import UNDECIDED
 
     record = _read(args.results, lambda text: read(text.splitlines()))
     write_all(record, args.output)
     print_record(Console(), record)
-    return 0 if record.summary is None else record.summary.exit_code
+    # What was cut short says nothing in all.
+    return UNDECIDED if record.summary is None else record.summary.exit_code
