@@ -13,7 +13,7 @@ from joinproto.conformance.world import Child, Exit, Flood
 from joinproto.grammar import JOIN_MAGIC
 from joinproto.keys import OPEN
 from joinproto.messages import Abort, Accept, Hello, RankExited
-from tests.support.conformance import SESSION, StillWorld, case_of
+from tests.support.conformance import OTHER, SESSION, StillWorld, case_of
 
 REPORT = RankExited(rank=0, code=0)
 END = {"await": [{"end": ["fin"]}]}
@@ -111,6 +111,14 @@ def test_a_controller_must_go_on() -> None:
     assert played(world, {"listen": True}, role="controller").got.endswith("code 0")
     waits = {"await": [{"exit": [0]}]}
     assert played(world, waits, role="controller").verdict is Verdict.PASS
+
+
+def test_a_controller_that_has_given_up_may_end() -> None:
+    world = StillWorld("c")
+    world.said(Abort(reason="x"))
+    world.exit = Exit(at=0.0, code=1)
+    outcome = played(world, {"await": [{"message": "Abort"}]}, role="controller")
+    assert outcome.verdict is Verdict.PASS
 
 
 def test_a_flood_fails() -> None:
@@ -304,3 +312,16 @@ def test_variables_are_filled_in_everywhere() -> None:
     assert (
         played(world, {"await": [{"message": "Abort", "fields": wanted}]}).verdict is Verdict.PASS
     )
+
+
+def test_the_session_is_that_which_a_controller_gives_out() -> None:
+    world = StillWorld("a", "c")
+    world.said(Accept(ranks=(0,), salt_hex=OTHER.hex(), formation_wait_secs=60))
+    reason = {"message": "Abort", "fields": {"reason": "$session"}}
+    steps = [{"await": [{"message": "Accept", "fields": {"salt_hex": "$other"}}]}]
+    steps += [{"await": [reason]}]
+    world.at(0.0, lambda: world.said(Abort(reason=OTHER.hex())))
+    assert played(world, *steps, role="controller").verdict is Verdict.PASS
+    again = StillWorld("a")
+    again.said(Abort(reason=SESSION.hex()), on="a")
+    assert played(again, {"await": [{**reason, "on": "a"}]}).verdict is Verdict.PASS

@@ -12,8 +12,8 @@ from joinproto.testing.record import short
 
 MATCHERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "any_of": lambda wanted, got: any(equals(each, got) for each in wanted),
-    "less": lambda wanted, got: got is not None and got < wanted,
-    "between": lambda wanted, got: got is not None and wanted[0] <= got <= wanted[1],
+    "less": lambda wanted, got: _is_number(got) and got < wanted,
+    "between": lambda wanted, got: _is_number(got) and wanted[0] <= got <= wanted[1],
     "like": lambda wanted, got: isinstance(got, str) and re.search(wanted, got) is not None,
     "not": lambda wanted, got: not equals(wanted, got),
     "length": lambda wanted, got: got is not None and len(got) == wanted,
@@ -21,6 +21,10 @@ MATCHERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "absent": lambda wanted, got: (got is None) is bool(wanted),
 }
 """Word → whether what came is as it says; a JSON object with one of them stands for a value."""
+
+
+def _is_number(got: Any) -> bool:
+    return isinstance(got, int | float) and not isinstance(got, bool)
 
 
 def equals(wanted: Any, got: Any) -> bool:

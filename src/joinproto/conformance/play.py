@@ -17,7 +17,7 @@ from joinproto.conformance.telling import child_text, event_text, exit_text
 from joinproto.conformance.verdicts import Verdict, worst
 from joinproto.conformance.world import Flood, Unreachable, World
 from joinproto.limits import whole_seconds
-from joinproto.messages import Accept, Hello, Message
+from joinproto.messages import Abort, Accept, Hello, Message
 from joinproto.testing.record import short
 
 OTHER_DIALS = 3
@@ -81,6 +81,7 @@ class _Player:
         self.members: dict[str, Member] = {}
         self.waiting = Awaiting(world, self.outcome.notes, self._variables())
         self.signals: set[int] = set()
+        self.given_up = False
 
     def play(self) -> Outcome:
         outcome = self.outcome
@@ -123,7 +124,8 @@ class _Player:
         if ended is None:
             return
         crashed = ended.code < 0 and -ended.code not in self.signals
-        alone = self.case.role == "controller" and not self.waiting.exit_seen
+        expected = self.waiting.exit_seen or self.given_up
+        alone = self.case.role == "controller" and not expected
         if (crashed or alone) and self.outcome.behaviour is not Verdict.FAIL:
             self.outcome.behaviour = Verdict.FAIL
             self.outcome.expected = "the target to go on" if alone else "the target not to crash"
@@ -167,7 +169,7 @@ class _Player:
         keys = world.keys
         known: dict[str, Callable[[], Any]] = {
             "$host": lambda: world.host,
-            "$session": keys.session.hex,
+            "$session": self._session,
             "$salt": keys.join.hex,
             "$other": keys.other.hex,
             "$address": lambda: world.address[0],
@@ -185,6 +187,12 @@ class _Player:
             return value
 
         return filled
+
+    def _session(self) -> str:
+        """The session salt: under open admission the one that a controller has given out."""
+        known = self.world.keys.session
+        learned = (each.session_key for each in self.world.conversations.values())
+        return next((key for key in learned if key != known), known).hex()
 
     def listen(self, step: Step) -> None:
         """Take dials from now on."""
@@ -352,6 +360,8 @@ class _Player:
     def _went(self, pattern: Mapping[str, Any], event: Any) -> None:
         if isinstance(event, Said):
             self._heard(pattern.get("on", "c"), event.message)
+            # A controller that has said Abort may end whenever it likes.
+            self.given_up |= isinstance(event.message, Abort)
         if "dial" in pattern:
             self.accept({"accept": pattern["dial"]})
         self._do_all(pattern.get("then", ()))
