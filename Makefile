@@ -111,6 +111,7 @@ MACHINES := $(filter-out __%,$(notdir $(basename $(wildcard src/joinproto/machin
 specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) specs/kaitai/joinproto.py ## what is made in specs: drawings from the machines' tables, a parser from the grammar, test vectors
 	$(BIN)/python specs/draw.py
 	$(BIN)/python specs/make_vectors.py
+	$(BIN)/joinproto conform coverage > docs/coverage.md
 
 # A table's drawing depends on more modules than its own; they are cheap, so they are always made.
 .PHONY: FORCE
@@ -136,4 +137,4 @@ bench: venv peers ## the measurements, each against its yardstick in the same ru
 .PHONY: clean
 clean: ## everything that was made inside this folder
 	rm -rf $(VENV) build dist specs/kaitai/node_modules htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests interop bench fuzz -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests interop bench fuzz specs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

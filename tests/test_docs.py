@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -29,7 +29,11 @@ from tests.support.python import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-REFERENCE = {"agent": "docs/agent.md", "controller": "docs/controller.md"}
+REFERENCE = {
+    "agent": "docs/agent.md",
+    "controller": "docs/controller.md",
+    "conform": "docs/conformance.md",
+}
 """Command → the page that lists its options."""
 
 
@@ -168,9 +172,25 @@ def test_the_lines_of_a_session() -> None:
 
 def options(command: str) -> set[str]:
     """The options of a command, but for --help."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = Options(add_help=False)
     import_module(f"joinproto.cli.{command}").add_arguments(parser)
-    return {name for action in parser._actions for name in action.option_strings}
+    return set(options_of(parser))
+
+
+class Options(argparse.ArgumentParser):
+    """A parser that is only asked for its options."""
+
+    def __init__(self, *, usage_exit: int = 2, **others: Any) -> None:
+        super().__init__(**others)
+
+
+def options_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The options of a parser, and of the parsers below it."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from options_of(below)
 
 
 @pytest.mark.parametrize("command", REFERENCE)

@@ -131,7 +131,7 @@ def test_the_strictest_clause_decides() -> None:
         '{"cases": [{"id": "a", "title": "", "clauses": ["JP-FRM-001"], "steps": [{}]}]}',
         '{"cases": [{"id": "a", "title": "", "clauses": ["JP-FRM-001"],'
         ' "steps": [{"close": "c", "reset": "c"}]}]}',
-        '{"cases": [{"id": "a", "title": "", "clauses": ["JP-XXX-001"], "steps": []}]}',
+        '{"cases": [{"id": "a", "title": "", "clauses": ["JP-ABC-999"], "steps": []}]}',
     ],
 )
 def test_what_is_no_file_of_cases(text: str) -> None:
