@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -48,10 +49,40 @@ def every(group: str) -> pytest.MarkDecorator:
 # -- the files --------------------------------------------------------------------------------
 
 
+def make(*options: str, specs: Path = ROOT / "specs") -> tuple[int, str]:
+    """Exit code and complaint of the script."""
+    argv = [sys.executable, "-B", str(specs / "make_vectors.py"), *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
 def test_the_files_are_as_they_are_made() -> None:
-    argv = [sys.executable, "specs/make_vectors.py", "--check"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert make("--check") == (0, "")
+
+
+@pytest.mark.slow
+def test_an_id_is_not_given_to_another_case(tmp_path: Path) -> None:
+    specs = tmp_path / "specs"
+    shutil.copytree(ROOT / "specs/making", specs / "making")
+    shutil.copy(ROOT / "specs/make_vectors.py", specs)
+    shutil.copytree(FOLDER, specs / "vectors")
+    path = specs / "vectors/tag.json"
+    good = path.read_text()
+    other = json.loads(good)
+    assert other["tests"][4]["id"] == "tag-size-005"
+    other["tests"][4]["input"] = "00"
+    del other["tests"][-1]  # one that is new has no id to lose
+    path.write_text(json.dumps(other))
+    assert make("--check", specs=specs) == (
+        1,
+        "make_vectors: not as specs/make_vectors.py makes them: tag.json\n",
+    )
+    code, told = make(specs=specs)
+    assert (code, told.split(": ")[-1]) == (1, "tag-size-005\n")
+    assert path.read_text() != good
+    assert make("--reassign", specs=specs) == (0, "")
+    assert path.read_text() == good
 
 
 def test_nothing_of_ours_is_asked_for_making_them() -> None:

@@ -11,6 +11,9 @@ from making.clauses import CLAUSES
 from making.flags import FLAGS
 from making.wire import written, written_value
 
+GIVEN = ("wire", "key", "kind", "tag", "input", "text", "steps")
+"""What a reader is given of a case: two cases that differ in it are two cases."""
+
 RESULTS = {
     "valid": "An encoder writes this; every decoder takes it and gives `value`.",
     "acceptable": (
@@ -25,7 +28,7 @@ class Book:
     """The cases of one file.
 
     A case's id is its prefix and its number under that prefix, so a new case goes behind the others
-    of its prefix, and one that is dropped leaves a case in its place that says so.
+    of its prefix.
     """
 
     def __init__(self, group: str, about: str) -> None:
@@ -80,6 +83,15 @@ class Book:
             "flags": {flag: FLAGS[flag] for flag in sorted(used)},
             "tests": self.tests,
         }
+
+    def reassigned(self, stored: str) -> list[str]:
+        """Ids that would say something else than in a file that was made before."""
+        before = {test["id"]: test for test in json.loads(stored)["tests"]}
+        return [
+            test["id"]
+            for test in self.tests
+            if any(test.get(name) != before.get(test["id"], test).get(name) for name in GIVEN)
+        ]
 
     def text(self) -> str:
         """The file as it is stored."""

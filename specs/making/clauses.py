@@ -9,12 +9,13 @@ def _ids(part: str, *numbers: int) -> tuple[str, ...]:
 
 CLAUSES = {
     # -- frames and tags
-    "dial": _ids("CHN", 2, 3, 4, 5, 7),
+    "dial": _ids("CHN", 2, 3, 4, 5, 6, 7),
     "magic": _ids("FRM", 2, 7),
-    "version": (*_ids("FRM", 3, 8), *_ids("WIR", 6)),
+    "version": (*_ids("FRM", 3, 8), *_ids("WIR", 1, 3, 6)),
     "kind": _ids("FRM", 9),
     "otherkind": _ids("FRM", 4, 18),
     "length": _ids("FRM", 5, 6, 10),
+    "large": (*_ids("FRM", 6), *_ids("PAY", 18)),
     "eof": _ids("FRM", 14),
     "truncated": _ids("FRM", 15),
     "behind": _ids("FRM", 1, 16),
@@ -47,7 +48,12 @@ CLAUSES = {
     "exited": _ids("PAY", 5),
     "abort": _ids("PAY", 5),
     # -- conversations
-    "joined": (*_ids("MSG", 1, 2, 3, 13, 14), *_ids("TAG", 2, 3), *_ids("WIR", 4, 5)),
+    "joined": (
+        *_ids("CHN", 1),
+        *_ids("MSG", 1, 2, 3, 13, 14),
+        *_ids("TAG", 2, 3),
+        *_ids("WIR", 4, 5),
+    ),
     "reported": (*_ids("MSG", 16), *_ids("SUP", 1, 13, 14)),
     "failed": _ids("MSG", 17, 18, 19),
     "turned-away": _ids("ADM", 9, 22),

@@ -195,7 +195,7 @@ def _large(wire: int) -> Iterator[Payload]:
             "abort",
             "exactly 16 MiB of payload",
             say.abort("a" * room),
-            "abort length",
+            "abort large",
             "LargePayload",
         )
     yield taken(

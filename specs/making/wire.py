@@ -9,7 +9,8 @@ import hashlib
 import hmac
 import re
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Any, AnyStr
 
 KEY = bytes(range(16))
 """The salt that frames are tagged with where nothing else is said."""
@@ -26,10 +27,9 @@ JOIN_KIND = 7
 MIB = 1024 * 1024
 LARGEST = 16 * MIB
 
-RUN = re.compile(rb"(.)\1{255,}", re.DOTALL)
-"""What is written as a repetition: so long a run of one byte."""
-
-TEXT_RUN = re.compile(r"(.)\1{255,}", re.DOTALL)
+RUN = re.compile(rb"(.)\1{255}", re.DOTALL)
+TEXT_RUN = re.compile(r"(.)\1{255}", re.DOTALL)
+"""Where something begins that is written as a repetition: a run of one byte or character."""
 
 
 def tag_of(payload: bytes, *, key: bytes = KEY, kind: int = JOIN_KIND) -> bytes:
@@ -93,38 +93,30 @@ def option(value: bytes | None) -> bytes:
 
 def written(data: bytes) -> str | list[Any]:
     """`data` as hex; with long runs, a list of hex and of repetitions."""
-    parts: list[Any] = []
-    done = 0
-    for run in RUN.finditer(data):
-        if run.start() > done:
-            parts.append(data[done : run.start()].hex())
-        parts.append({"repeat": run[1].hex(), "times": len(run[0])})
-        done = run.end()
-    if not parts:
-        return data.hex()
-    if done < len(data):
-        parts.append(data[done:].hex())
-    return parts
-
-
-def _written_text(value: str) -> str | list[Any]:
-    parts: list[Any] = []
-    done = 0
-    for run in TEXT_RUN.finditer(value):
-        if run.start() > done:
-            parts.append(value[done : run.start()])
-        parts.append({"repeat": run[1], "times": len(run[0])})
-        done = run.end()
-    if not parts:
-        return value
-    if done < len(value):
-        parts.append(value[done:])
-    return parts
+    return _pieces(data, RUN, bytes.hex)
 
 
 def written_value(value: dict[str, Any]) -> dict[str, Any]:
     """A message or spec with its long texts as lists of pieces and repetitions."""
     return {
-        name: _written_text(field) if isinstance(field, str) else field
+        name: _pieces(field, TEXT_RUN, str) if isinstance(field, str) else field
         for name, field in value.items()
     }
+
+
+def _pieces(
+    data: AnyStr, run: re.Pattern[AnyStr], shown: Callable[[AnyStr], str]
+) -> str | list[Any]:
+    parts: list[Any] = []
+    done = 0
+    while found := run.search(data, done):
+        if found.start() > done:
+            parts.append(shown(data[done : found.start()]))
+        # A pattern that takes a run of millions to its end takes seconds.
+        rest = data[found.start() :]
+        times = len(rest) - len(rest.lstrip(found[1]))
+        parts.append({"repeat": shown(found[1]), "times": times})
+        done = found.start() + times
+    if done < len(data) or not parts:
+        parts.append(shown(data[done:]))
+    return parts if done else parts[0]
