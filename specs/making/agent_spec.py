@@ -116,7 +116,7 @@ class _Specs:
         self.since_08()
 
     def good_ones(self) -> None:
-        self.good("address only: every other field has a default", MINIMAL)
+        self.good("address only: every other field has a default", MINIMAL, clause="spec-fields")
         everything = MINIMAL | {
             "salt_hex": SALT,
             "local_devices": [0, 1],

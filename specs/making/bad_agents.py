@@ -117,7 +117,7 @@ class BadAgents(Scenes):
             world.odd(a, "agent", payload, stage=stage, key=world.join_key, kind=kind, first=True)
             world.reject(a, f"not a Hello: {comment}")
             world.close(a, "agent")
-            self.told(comment, world, flag, "Reject", "FreeReason", clause="first-frame")
+            self.told(comment, world, flag, "Reject", "FreeReason", clause=f"first-frame-{stage}")
 
     def ignored(self) -> None:
         """What a member says that means nothing."""
@@ -132,7 +132,8 @@ class BadAgents(Scenes):
             world.odd(a, "agent", payload, stage=stage)
             world.exited(a, 0, 1)
             world.close(a, "agent")
-            self.told(comment, world, flag, "Ignored", "FailedRank", clause="controller-ignores")
+            clause = "report-ignored" if "rank" in comment else f"controller-ignores-{stage}"
+            self.told(comment, world, flag, "Ignored", "FailedRank", clause=clause)
         world, a = self.member(controller="ended")
         world.exited(a, 0, 1)
         world.odd(a, "agent", again, stage="state")
@@ -143,7 +144,7 @@ class BadAgents(Scenes):
             "WrongState",
             "Ignored",
             "FailedRank",
-            clause="controller-ignores replay",
+            clause="report-ignored replay",
         )
         world, a = self.member(controller="ended", formed=False)
         world.odd(a, "agent", again, stage="state")
@@ -155,7 +156,7 @@ class BadAgents(Scenes):
             world,
             "WrongState",
             "Ignored",
-            clause="controller-ignores",
+            clause="controller-ignores-state",
         )
 
     def lost(self) -> None:

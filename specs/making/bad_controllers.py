@@ -125,7 +125,7 @@ class BadControllers(Scenes):
             world.odd(a, "controller", payload, stage=stage)
             world.exited(a, 0, 5)
             flags = (flag, "Ignored", "FailedRank")
-            self.told(f"{comment}, while ranks run", world, *flags, clause="agent-ignores")
+            self.told(f"{comment}, while ranks run", world, *flags, clause=f"agent-ignores-{stage}")
 
     def ends(self) -> None:
         """A controller that goes away."""
