@@ -140,3 +140,13 @@ def test_an_agent_that_cannot_be_told_what_its_ranks_run() -> None:
     assert not uses_children(case_of({"await": [{"end": ["fin"]}]}))
     assert "helper" in reach(("agent",), role="agent").missing(looks, "open")
     assert reach(("agent", "{helper}"), role="agent").missing(looks, "open") == ""
+
+
+def test_what_is_told_nothing() -> None:
+    silent = controller_case(setup={"join_timeout": None})
+    assert "join_timeout" in reach().missing(silent, "open")
+    optional = split("ctl {min_ranks} {target_ranks} [--timeout {join_timeout}]")
+    assert reach(optional).missing(silent, "open") == ""
+    bare = split("ctl {min_ranks} {target_ranks}")
+    assert reach(bare).missing(silent, "open") == ""
+    assert "join_timeout" in reach(bare, fixed={"join_timeout": 20}).missing(silent, "open")

@@ -111,6 +111,10 @@ def test_a_controller_must_go_on() -> None:
     assert played(world, {"listen": True}, role="controller").got.endswith("code 0")
     waits = {"await": [{"exit": [0]}]}
     assert played(world, waits, role="controller").verdict is Verdict.PASS
+    fails = {"await": [{"exit": "nonzero"}]}
+    outcome = played(world, fails, role="controller", level=Level.SHOULD)
+    assert outcome.verdict is Verdict.NON_STRICT
+    assert played(world, {"signal": "TERM"}, role="controller").verdict is Verdict.PASS
 
 
 def test_a_controller_that_has_given_up_may_end() -> None:
@@ -252,6 +256,18 @@ def test_frames_and_bytes() -> None:
     assert data[24:26] == b"\5\0"
     assert data.endswith(b"\xff")
     assert len(data) == 26 + 25 + 1
+
+
+def test_the_session_key_is_that_of_the_connection() -> None:
+    world = StillWorld("c")
+    world.said(Accept(ranks=(0,), salt_hex=OTHER.hex(), formation_wait_secs=60))
+    played(
+        world,
+        {"await": [{"message": "Accept"}]},
+        {"say": "Hello", "with": {"host": "a"}, "key": "session"},
+    )
+    hello = Hello(host="a", local_devices=(0,))
+    assert sent(world) == codec.encode(hello, key=OTHER, wire=4)
 
 
 def test_pieces_are_sent_one_by_one() -> None:

@@ -180,8 +180,6 @@ class Awaiting:
             )
 
     def _take_note(self, pattern: Pattern, event: Seen) -> None:
-        if isinstance(event, Exit):
-            self.exit_seen = True
         if "verdict" in pattern:
             self.verdicts.append(Verdict(pattern["verdict"]))
         if "note" in pattern:
@@ -210,6 +208,7 @@ class Awaiting:
             if found is None:
                 continue
             event, pattern, wrong = found
+            self.exit_seen |= isinstance(event, Exit)
             if pattern is None:
                 text = event_text_of(event)
                 got = f"{text} ({'; '.join(wrong)})" if wrong else text

@@ -173,6 +173,10 @@ class Reach:
         ]
 
     def _told(self, case: Case, name: str) -> bool:
+        if name in USUAL and case.setup.get(name, 0) is None:  # it is to be told nothing
+            return (
+                self._optional(name) if self.can_tell(name) else name not in self.capabilities.fixed
+            )
         if self.can_tell(name):
             return True
         quorum = case.setup.get("min_ranks", 1)

@@ -16,6 +16,7 @@ from joinproto.conformance.match import differences, shown
 from joinproto.conformance.telling import child_text, event_text, exit_text
 from joinproto.conformance.verdicts import Verdict, worst
 from joinproto.conformance.world import Flood, Unreachable, World
+from joinproto.keys import Salt
 from joinproto.limits import whole_seconds
 from joinproto.messages import Abort, Accept, Hello, Message
 from joinproto.testing.record import short
@@ -124,7 +125,7 @@ class _Player:
         if ended is None:
             return
         crashed = ended.code < 0 and -ended.code not in self.signals
-        expected = self.waiting.exit_seen or self.given_up
+        expected = self.waiting.exit_seen or self.given_up or self.signals
         alone = self.case.role == "controller" and not expected
         if (crashed or alone) and self.outcome.behaviour is not Verdict.FAIL:
             self.outcome.behaviour = Verdict.FAIL
@@ -262,9 +263,7 @@ class _Player:
             step["say"], given, member, self.world.keys, self.world.address
         )
         conversation = self.world.conversations[on]
-        key = compose.key_named(step["key"], self.world.keys) if "key" in step else None
-        if key is None:
-            key = conversation.key_of(message)
+        key = self._key(step["key"], on) if "key" in step else conversation.key_of(message)
         payload = compose.payload_of(message, self.wire)
         self._send_frame(on, payload, step, key, short(message))
         # What is deliberately wrong about a frame does not change what the target may believe.
@@ -273,12 +272,16 @@ class _Player:
 
     def frame(self, step: Step) -> None:
         """Send a frame with any payload."""
-        key = compose.key_named(step.get("key", "session"), self.world.keys)
         on = step.get("on", "c")
-        if step.get("key") == "session" or "key" not in step:
-            key = self.world.conversations[on].session_key
+        key = self._key(step.get("key", "session"), on)
         payload = compose.bytes_of(step["frame"])
         self._send_frame(on, payload, step, key, f"a frame of {len(payload)} bytes")
+
+    def _key(self, name: str, on: str) -> Salt:
+        """The key that a case names; the session salt is that of the connection."""
+        if name == "session":
+            return self.world.conversations[on].session_key
+        return compose.key_named(name, self.world.keys)
 
     def _send_frame(self, on: str, payload: bytes, step: Step, key: Any, text: str) -> None:
         frame = compose.frame_of(payload, key, self.wire, step)
@@ -327,7 +330,9 @@ class _Player:
     def wait(self, step: Step) -> None:
         """Let time pass."""
         seconds = float(step["wait"])
-        self._pause(whole_seconds(seconds, self.world.scale) if step.get("scaled") else seconds)
+        scaled = bool(step.get("scaled"))
+        with self.world.resting(scaled):
+            self._pause(whole_seconds(seconds, self.world.scale) if scaled else seconds)
 
     def signal(self, step: Step) -> None:
         """Send the target a signal."""
