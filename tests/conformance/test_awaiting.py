@@ -201,6 +201,13 @@ def test_what_a_pattern_says_of_itself() -> None:
     assert notes == ["so"]
 
 
+def test_a_message_in_another_version() -> None:
+    world = StillWorld("c")
+    world.said(Abort(reason=""), wire=2)
+    got = deviation(world, {"message": "Abort", "wire": 4}).got
+    assert "expected wire 4, got wire 2" in got
+
+
 def test_bytes_that_no_encoder_should_write() -> None:
     world = StillWorld("c")
     world.conversations["c"].feed(_with_trailing(), 0.0)

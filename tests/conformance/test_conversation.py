@@ -87,6 +87,15 @@ def test_behind_a_wrong_tag_the_next_frame_is_read() -> None:
     assert isinstance(told.take(), Said)
 
 
+def test_a_frame_of_another_version_than_the_first() -> None:
+    told = conversation()
+    told.feed(frame(Abort(reason=""), wire=2) + frame(Abort(reason="b"), wire=4), 0.0)
+    assert isinstance(told.take(), Said)
+    event = told.take()
+    assert isinstance(event, Garbled)
+    assert event.error.stage is Stage.VERSION
+
+
 def test_behind_a_wrong_header_nothing_is() -> None:
     told = conversation()
     told.feed(b"\0" * 24 + frame(Abort(reason="b")), 0.0)

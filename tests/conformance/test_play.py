@@ -213,6 +213,32 @@ def test_something_else_than_a_hello() -> None:
     assert "no message" in played(world, {"hello": "c"}).got
 
 
+def test_a_case_about_the_fields_of_a_hello_says_nothing_without_one() -> None:
+    world = StillWorld(dialed=True)
+    world.dials_waiting = 1
+    world.at(0.0, lambda: world.conversations["c"].feed(b"GET / HTTP/1.1", 0.0))
+    outcome = played(world, {"hello": "c", "fields": {"host": "$host"}})
+    assert outcome.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_hello_as_no_encoder_writes_it() -> None:
+    world = StillWorld(dialed=True)
+    world.dials_waiting = 1
+    payload = codec.encode_payload(Hello(host="a", local_devices=(0,)), wire=4) + b"\0"
+    data = JOIN_MAGIC + codec.encode_frame(payload, key=OPEN, wire=4)
+    world.at(0.0, lambda: world.conversations["c"].feed(data, 0.0))
+    outcome = played(world, {"hello": "c", "canonical": True})
+    assert outcome.expected == "Hello as an encoder writes it"
+
+
+@pytest.mark.parametrize(("pause", "verdict"), [(0.5, Verdict.FAIL), (1.5, Verdict.PASS)])
+def test_dials_that_come_too_soon(pause: float, verdict: Verdict) -> None:
+    world = StillWorld()
+    world.dials_waiting = 2
+    steps = ({"accept": "a"}, {"wait": pause}, {"await": [{"dial": "b", "after": ["a", 1]}]})
+    assert played(world, *steps).verdict is verdict
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_no_dial(ended: bool) -> None:
     world = StillWorld()
@@ -258,6 +284,19 @@ def test_frames_and_bytes() -> None:
     assert len(data) == 26 + 25 + 1
 
 
+def test_what_a_frame_says_counts_as_said() -> None:
+    world = StillWorld("c")
+    played(world, {"frame": "010107003c", "key": "join"}, {"say": "RankExited"})
+    report = RankExited(rank=7, code=0)
+    assert sent(world).endswith(codec.encode(report, key=SESSION, wire=4))
+
+
+def test_what_is_held_goes_out_with_what_comes_next() -> None:
+    world = StillWorld("c")
+    played(world, {"send": "00", "hold": True}, {"send": "01", "hold": True}, {"send": "02"})
+    assert [entry[2] for entry in world.done] == [b"\0\1\2"]
+
+
 def test_the_session_key_is_that_of_the_connection() -> None:
     world = StillWorld("c")
     world.said(Accept(ranks=(0,), salt_hex=OTHER.hex(), formation_wait_secs=60))
@@ -275,6 +314,14 @@ def test_pieces_are_sent_one_by_one() -> None:
     played(world, {"send": "00010203", "chunk": 2, "pause": 0.5})
     assert [entry[2] for entry in world.done] == [b"\0\1", b"\2\3"]
     assert world.now() == 0.5
+
+
+def test_a_long_drip_lets_others_run() -> None:
+    world = StillWorld("c")
+    world.scale = 0.1
+    played(world, {"send": "00010203", "chunk": 1, "pause": 10, "scaled": True})
+    assert world.now() == 3.0
+    assert world.rests == [True]
 
 
 def test_no_more_pieces_for_whoever_has_hung_up() -> None:
@@ -328,6 +375,16 @@ def test_variables_are_filled_in_everywhere() -> None:
     assert (
         played(world, {"await": [{"message": "Abort", "fields": wanted}]}).verdict is Verdict.PASS
     )
+
+
+def test_the_session_in_other_spellings() -> None:
+    world = StillWorld("c")
+    texts = ["$SESSION", "$session_padded"]
+    for text in texts:
+        played(world, {"say": "Abort", "with": {"reason": text}})
+    spellings = (SESSION.hex().upper(), f" {SESSION.hex()}\t\n")
+    expected = (codec.encode(Abort(reason=text), key=SESSION, wire=4) for text in spellings)
+    assert sent(world) == b"".join(expected)
 
 
 def test_the_session_is_that_which_a_controller_gives_out() -> None:

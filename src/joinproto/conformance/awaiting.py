@@ -325,6 +325,8 @@ def _differs(event: Seen, pattern: Pattern) -> list[str] | None:
     match event, pattern:
         case Said(message=message), {"message": name} if type(message).__name__ == name:
             wrong = differences(pattern.get("fields", {}), lambda field: getattr(message, field))
+            if "wire" in pattern and not equals(pattern["wire"], event.wire):
+                wrong.append(f"expected wire {shown(pattern['wire'])}, got wire {event.wire}")
             if pattern.get("canonical") and event.notes:
                 wrong.append(f"bytes that no encoder should write: {', '.join(event.notes)}")
             return wrong

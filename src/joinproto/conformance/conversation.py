@@ -162,7 +162,11 @@ class Conversation:
         return Garbled(at=self._last, error=error)
 
     def _read(self, frame: Frame) -> Said:
-        self.wire = frame.wire
+        before, self.wire = self.wire, frame.wire
+        if before not in (None, frame.wire):
+            raise DecodeError(
+                Stage.VERSION, f"a frame in wire {frame.wire} behind one in wire {before}"
+            )
         if frame.kind != JOIN_KIND:
             kind = KINDS[frame.kind]
             raise DecodeError(Stage.TAG, f"a {kind} frame has no business on the join channel")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from joinproto import codec
 from joinproto.conformance import compose
-from joinproto.conformance.awaiting import Awaiting, Deviation
+from joinproto.conformance.awaiting import LONG, Awaiting, Deviation
 from joinproto.conformance.case import Case, Step
 from joinproto.conformance.compose import Member
 from joinproto.conformance.conversation import Said
@@ -16,6 +18,7 @@ from joinproto.conformance.match import differences, shown
 from joinproto.conformance.telling import child_text, event_text, exit_text
 from joinproto.conformance.verdicts import Verdict, worst
 from joinproto.conformance.world import Flood, Unreachable, World
+from joinproto.errors import DecodeError
 from joinproto.keys import Salt
 from joinproto.limits import whole_seconds
 from joinproto.messages import Abort, Accept, Hello, Message
@@ -23,6 +26,9 @@ from joinproto.testing.record import short
 
 OTHER_DIALS = 3
 """So many dials in another wire version say that the target does not speak this one."""
+
+_WRONG = frozenset(("tag", "key", "wire", "kind", "magic", "length", "cut"))
+"""Words of a step with which a frame is not what it is taken for."""
 
 START = 20.0
 """Seconds in which a target that was just started must dial, or take a dial."""
@@ -82,6 +88,8 @@ class _Player:
         self.members: dict[str, Member] = {}
         self.waiting = Awaiting(world, self.outcome.notes, self._variables())
         self.signals: set[int] = set()
+        self.opened: dict[str, float] = {}
+        self.held: dict[str, bytes] = {}
         self.given_up = False
 
     def play(self) -> Outcome:
@@ -171,6 +179,8 @@ class _Player:
         known: dict[str, Callable[[], Any]] = {
             "$host": lambda: world.host,
             "$session": self._session,
+            "$SESSION": lambda: self._session().upper(),
+            "$session_padded": lambda: f" {self._session()}\t\n",
             "$salt": keys.join.hex,
             "$other": keys.other.hex,
             "$address": lambda: world.address[0],
@@ -209,6 +219,13 @@ class _Player:
                 raise Deviation("the target to dial", self._why_no_dial(within))
             self.world.run(due)
         self.members.setdefault(name, Member(host=self.world.host))
+        now = self.opened[name] = self.world.now()
+        if "after" in step:
+            other, least = step["after"]
+            if (gap := now - self.opened[other]) < least:
+                raise Deviation(
+                    f"a dial no sooner than {least:g} s after {other}", f"one {gap:.2f} s after it"
+                )
 
     def _why_no_dial(self, within: float) -> str:
         ended = self.world.exit
@@ -222,7 +239,9 @@ class _Player:
             self.accept({"accept": name, "within": step.get("within", START)})
             said = self.waiting.next_on(name, step.get("answer_within", 10.0))
             if not isinstance(said, Said) or not isinstance(said.message, Hello):
-                raise Deviation("Hello", event_text(said))
+                # A case about what a Hello says has nothing to say where there is none.
+                nothing = Verdict.INCONCLUSIVE if "fields" in step else None
+                raise Deviation("Hello", event_text(said), verdict=nothing)
             if said.wire == self.wire:
                 break
             others.append(said.wire)
@@ -233,6 +252,8 @@ class _Player:
         wanted = self.waiting.filled(step.get("fields", {}))
         if wrong := differences(wanted, lambda field: getattr(said.message, field)):
             raise Deviation(f"Hello with {shown(wanted)}", "; ".join(wrong))
+        if step.get("canonical") and said.notes:
+            raise Deviation("Hello as an encoder writes it", ", ".join(said.notes))
 
     def _heard(self, name: str, message: Message) -> None:
         member = self.members.setdefault(name, Member(host=name))
@@ -267,7 +288,7 @@ class _Player:
         payload = compose.payload_of(message, self.wire)
         self._send_frame(on, payload, step, key, short(message))
         # What is deliberately wrong about a frame does not change what the target may believe.
-        if not step.keys() & {"tag", "key", "wire", "kind", "magic", "length", "cut"}:
+        if not step.keys() & _WRONG:
             self._heard(on, message)
 
     def frame(self, step: Step) -> None:
@@ -276,6 +297,10 @@ class _Player:
         key = self._key(step.get("key", "session"), on)
         payload = compose.bytes_of(step["frame"])
         self._send_frame(on, payload, step, key, f"a frame of {len(payload)} bytes")
+        # Here the key is the choice of the case, and no mistake.
+        if not step.keys() & (_WRONG - {"key"}):
+            with suppress(DecodeError):
+                self._heard(on, codec.decode_payload(payload, wire=self.wire).message)
 
     def _key(self, name: str, on: str) -> Salt:
         """The key that a case names; the session salt is that of the connection."""
@@ -299,15 +324,21 @@ class _Player:
 
     def _send(self, on: str, data: bytes, step: Step, text: str) -> None:
         """Send in one piece, or in pieces of `chunk` bytes with `pause` seconds between."""
+        data = self.held.pop(on, b"") + data
+        if step.get("hold"):
+            self.held[on] = data
+            return
         chunk = step.get("chunk", len(data)) or 1
-        for start in range(0, len(data), chunk):
-            whole = start + chunk >= len(data)
-            self.world.send(on, data[start : start + chunk], text if whole else "")
-            if "chunk" in step and not whole:
-                self._pause(step.get("pause", 0.0))
-            conversation = self.world.conversations[on]
-            if conversation.ended is not None and step.get("until_end"):
-                return
+        pause = step.get("pause", 0.0) * (self.world.scale if step.get("scaled") else 1)
+        with self.world.resting(pause * (len(data) // chunk) > LONG):
+            for start in range(0, len(data), chunk):
+                whole = start + chunk >= len(data)
+                self.world.send(on, data[start : start + chunk], text if whole else "")
+                if "chunk" in step and not whole:
+                    self._pause(pause)
+                conversation = self.world.conversations[on]
+                if conversation.ended is not None and step.get("until_end"):
+                    return
 
     def _pause(self, seconds: float) -> None:
         due = self.world.now() + seconds
@@ -368,7 +399,7 @@ class _Player:
             # A controller that has said Abort may end whenever it likes.
             self.given_up |= isinstance(event.message, Abort)
         if "dial" in pattern:
-            self.accept({"accept": pattern["dial"]})
+            self.accept({**pattern, "accept": pattern["dial"]})
         self._do_all(pattern.get("then", ()))
         if pattern.get("stop"):
             raise Through
