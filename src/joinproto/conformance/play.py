@@ -91,6 +91,7 @@ class _Player:
         self.opened: dict[str, float] = {}
         self.held: dict[str, bytes] = {}
         self.given_up = False
+        self.reason = ""
 
     def play(self) -> Outcome:
         outcome = self.outcome
@@ -186,6 +187,7 @@ class _Player:
             "$address": lambda: world.address[0],
             "$port": lambda: world.address[1],
             "$wire": lambda: self.wire,
+            "$reason": lambda: self.reason,
         }
 
         def filled(value: Any) -> Any:
@@ -194,6 +196,8 @@ class _Player:
             if isinstance(value, list):
                 return [filled(each) for each in value]
             if isinstance(value, Mapping):
+                if value.keys() == {"scaled"}:
+                    return {"between": [each * world.scale for each in value["scaled"]]}
                 return {name: filled(each) for name, each in value.items()}
             return value
 
@@ -270,7 +274,13 @@ class _Player:
         )
         magic = bytes.fromhex(step.get("channel", "e3170df1"))
         for each in names:
-            self.world.dial(each, raw=step.get("raw", False))
+            try:
+                self.world.dial(each, raw=step.get("raw", False))
+            except Unreachable:
+                if not step.get("refusable"):
+                    raise
+                self.waiting.exit_seen = True
+                raise Through from None
             self.members[each] = Member(host=each)
             if magic:
                 self.world.send(each, magic, "channel magic")
@@ -303,9 +313,10 @@ class _Player:
                 self._heard(on, codec.decode_payload(payload, wire=self.wire).message)
 
     def _key(self, name: str, on: str) -> Salt:
-        """The key that a case names; the session salt is that of the connection."""
+        """The key that a case names; the session salt is that of the connection, or of another."""
         if name == "session":
-            return self.world.conversations[on].session_key
+            own = self.world.conversations[on].session_key
+            return Salt.from_hex(self._session()) if own == self.world.keys.session else own
         return compose.key_named(name, self.world.keys)
 
     def _send_frame(self, on: str, payload: bytes, step: Step, key: Any, text: str) -> None:
@@ -395,6 +406,7 @@ class _Player:
 
     def _went(self, pattern: Mapping[str, Any], event: Any) -> None:
         if isinstance(event, Said):
+            self.reason = getattr(event.message, "reason", self.reason)
             self._heard(pattern.get("on", "c"), event.message)
             # A controller that has said Abort may end whenever it likes.
             self.given_up |= isinstance(event.message, Abort)
@@ -403,6 +415,11 @@ class _Player:
         self._do_all(pattern.get("then", ()))
         if pattern.get("stop"):
             raise Through
+
+    def repeat(self, step: Step) -> None:
+        """Do steps several times."""
+        for _ in range(step["repeat"]):
+            self._do_all(step["do"])
 
     def honest(self, step: Step) -> None:
         """An honest agent joins, as if nothing had been."""
@@ -430,4 +447,5 @@ _VERBS: dict[str, Callable[[_Player, Step], None]] = {
     "signal": _Player.signal,
     "rank": _Player.rank,
     "honest": _Player.honest,
+    "repeat": _Player.repeat,
 }
