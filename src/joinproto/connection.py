@@ -112,6 +112,11 @@ class _Link:
         """Let every deadline that has come expire."""
         return self._carry_out(self._session.expire(now), now)
 
+    @property
+    def machine(self) -> Session[Any]:
+        """The machine that obeys the frames; its own inputs go through this connection."""
+        return self._session
+
     # -- inside -------------------------------------------------------------------------------
 
     def _step(self, given: Any, now: float) -> list[Any]:

@@ -133,12 +133,12 @@ class LoopbackWorld:
         self._listener.listen(256)
         self._watch(self._listener, self._take_dial)
 
-    def watch_target(self, target: Target) -> None:
-        """Take a target that was just started."""
+    def watch_target(self, target: Target, *, reads: bool = True) -> None:
+        """Take a target that was just started; its output is read only if `reads`."""
         self.target = target
         self.trace.add(self.now(), "suite", "act", text="the target is started")
         self._selector.register(target.pidfd, selectors.EVENT_READ, self._target_ended)
-        for stream, pipe in target.pipes.items():
+        for stream, pipe in target.pipes.items() if reads else ():
             self._selector.register(pipe, selectors.EVENT_READ, self._reader(stream))
 
     def signal(self, number: int) -> None:
@@ -186,6 +186,15 @@ class LoopbackWorld:
             yield
         finally:
             self._slot.acquire()
+
+    def clear(self) -> None:
+        """Let go of all connections, and of what was taken down; the target goes on."""
+        for link in self._sockets.values():
+            self._shut(link)
+        self._sockets.clear()
+        self.conversations.clear()
+        self.lines.clear()
+        self.trace.clear()
 
     def end(self) -> None:
         """End the target and let go of everything."""

@@ -189,6 +189,10 @@ class AgentWorld(MemoryWorld):
         self._dials: list[SuiteEnd] = []
         self._up: dict[int, Child] = {}
         self.target = MemoryHost(self._plan(case), self.clock, self._answer)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the target."""
         self.target.start()
         self._notice()
 
@@ -232,6 +236,8 @@ class AgentWorld(MemoryWorld):
             case {"signal": name}:
                 numbers = {"KILL": 9, "SEGV": 11, "TERM": 15, "ABRT": 6, "INT": 2}
                 self.target.do(process.exit(-numbers[name]))
+            case {"fork": {"output": True}}:
+                process.behaviour = replace(process.behaviour, holds_output=True)
             case {"ignore": "TERM"}:
                 process.behaviour = replace(process.behaviour, ignores_sigterm=True)
             case _:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import secrets
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +22,14 @@ from joinproto.conformance.results import Happening
 from joinproto.conformance.target import (
     CASE_VARIABLE,
     Target,
+    beside_bystander,
     environment_of,
     filled,
-    hex_json,
 )
 from joinproto.conformance.world import Keys, World
 from joinproto.keys import OPEN, Salt
 from joinproto.limits import SALT_BYTES
+from joinproto.runtime.environment import AGENT_VARIABLE
 
 PORTS = range(20_000, 32_000)
 """Below those from which the system takes the ports of outgoing connections, so that none of these
@@ -110,7 +113,7 @@ def play_for_real(
     mark = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="joinproto-case-") as folder:
         try:
-            _start(settings, case, world, admission, mark, Path(folder))
+            start_target(settings, case, world, admission, mark, Path(folder))
             outcome = play(case, world, wire)
             stderr = "" if world.target is None else world.target.stderr
             return Played(
@@ -139,7 +142,7 @@ def _host(case: Case) -> str:
     return str(case.setup.get("host", HOST))
 
 
-def _start(
+def start_target(
     settings: Settings,
     case: Case,
     world: LoopbackWorld,
@@ -147,6 +150,19 @@ def _start(
     mark: str,
     folder: Path,
 ) -> None:
+    """Start the target of a case in its world; one that is up already only gets its address.
+
+    Args:
+        settings: what holds for all cases.
+        case: the case.
+        world: where it is to be seen.
+        admission: open or pre-shared.
+        mark: what all that it starts will carry in its environment.
+        folder: for files of this case.
+
+    Raises:
+        CannotStart: its command cannot be run.
+    """
     if settings.address is not None:
         world.address = settings.address
         return
@@ -157,15 +173,19 @@ def _start(
     else:
         world.address = ("127.0.0.1", free_port())
     values = case_values(case, world, admission, folder)
+    helper = world.crew.command if case.setup.get("helper", True) else (str(folder / "none"),)
     environment = environment_of(
         {**values, "case": case.id, "mark": mark},
-        world.crew.command,
+        helper,
         settings.scale,
-        {**(settings.extra or {}), **_variables(settings, case, world)},
+        {**(settings.extra or {}), **_variables(settings, case, world, folder)},
     )
-    argv = filled(settings.command, values, world.crew.command)
+    argv = filled(settings.command, values, helper)
+    if case.setup.get("bystander"):
+        argv = beside_bystander(argv, world.crew.command)
     try:
-        world.watch_target(Target(argv, environment))
+        target = Target(argv, environment)
+        world.watch_target(target, reads=case.setup.get("read_output", True))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise CannotStart(f"cannot run {argv[0]}: {reason}") from None
@@ -196,12 +216,39 @@ def _salt_file(folder: Path, salt: Salt) -> str:
     return str(path)
 
 
-def _variables(settings: Settings, case: Case, world: LoopbackWorld) -> dict[str, str]:
+def _variables(
+    settings: Settings, case: Case, world: LoopbackWorld, folder: Path
+) -> dict[str, str | None]:
     """Environment that only this case has."""
-    variables: dict[str, str] = dict(case.setup.get("env", {}))
-    if settings.role == "agent" and "FLODL_INTERNAL_AGENT_JSON" not in variables:
-        variables["FLODL_INTERNAL_AGENT_JSON"] = hex_json(spec_of(case, world))
+    variables: dict[str, str | None] = dict(case.setup.get("env", {}))
+    if hanging := case.setup.get("hanging"):
+        variables["PATH"] = f"{_hanging_tools(folder, hanging)}:{os.environ.get('PATH', '')}"
+    if settings.role == "agent" and AGENT_VARIABLE not in variables:
+        variables[AGENT_VARIABLE] = spec_variable(case, world)
     return variables
+
+
+def _hanging_tools(folder: Path, names: Sequence[str]) -> Path:
+    """A folder with programs of these names that never end."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for name in names:
+        (tools / name).write_text("#!/bin/sh\nexec sleep 600\n")
+        (tools / name).chmod(0o700)
+    return tools
+
+
+def spec_variable(case: Case, world: World) -> str:
+    """What the target finds its spec in: hex of JSON, or what the case has in place of it."""
+    text: str = case.setup.get("spec_text", json.dumps(spec_of(case, world)))
+    if "spec_text" in case.setup:
+        address, port = world.address
+        for name, value in (("$host", world.host), ("$address", address), ("$port", str(port))):
+            text = text.replace(name, value)
+    # A lone surrogate stands for a byte that is no UTF-8.
+    digits = text.encode("utf-8", "surrogateescape").hex()
+    form: str = case.setup.get("spec_hex", "$hex")
+    return form.replace("$hex", digits).replace("$HEX", digits.upper())
 
 
 def spec_of(case: Case, world: World) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO
 
 PLACEHOLDERS = (
     *("port", "min_ranks", "target_ranks", "join_timeout", "max_join_timeout"),
@@ -20,6 +20,9 @@ PLACEHOLDERS = (
 
 CASE_VARIABLE = "JOINPROTO_CASE"
 HELPER_VARIABLE = "JOINPROTO_HELPER"
+
+BYSTANDER_VARIABLE = "JOINPROTO_BYSTANDER"
+"""Set where the helper runs as a process that is no concern of the target's."""
 
 KEPT_STDERR = 16_384
 FLOOD = 256 * 1024 * 1024
@@ -90,15 +93,26 @@ def _word(word: str, values: Mapping[str, object], helper: Sequence[str]) -> lis
 
 
 def environment_of(
-    case: Mapping[str, object], helper: Sequence[str], scale: float, extra: Mapping[str, str]
+    case: Mapping[str, object], helper: Sequence[str], scale: float, extra: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """The environment of the target: this one's without what speaks of roles, and the case's."""
+    """The environment of the target: this one's without what speaks of roles, and the case's.
+
+    A variable that is None in `extra` is left out.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLODL_")}
     kept.pop("JOINPROTO_SALT", None)
     kept[CASE_VARIABLE] = json.dumps(case)
     kept[HELPER_VARIABLE] = shlex.join(helper)
     kept["FLODL_NET_TIMEOUT_SCALE"] = f"{scale:g}"
-    return {**kept, **extra}
+    return {name: value for name, value in {**kept, **extra}.items() if value is not None}
+
+
+def beside_bystander(argv: Sequence[str], helper: Sequence[str]) -> list[str]:
+    """A command that runs a helper beside the target: in its process group, but not its child."""
+    # What is started in ( ) belongs to nobody any more when the target takes the shell's place.
+    bystander = f"{BYSTANDER_VARIABLE}=1 {shlex.join(helper)}"
+    script = f'({bystander} </dev/null >/dev/null 2>&1 &); exec "$@"'
+    return ["/bin/sh", "-c", script, "sh", *argv]
 
 
 class Target:
@@ -112,6 +126,7 @@ class Target:
         OSError: it cannot be started.
 
     Attributes:
+        pid: its process.
         pidfd: readable when it has ended.
         code: how it ended, −N by signal N; None: it has not.
         stderr: the last of what it said there.
@@ -127,7 +142,9 @@ class Target:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        self.pidfd = os.pidfd_open(self._process.pid)
+        self.pid = self._process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        self.pid = self._process.pid
         self.code: int | None = None
         self.written = 0
         self._partial = {"stdout": b"", "stderr": b""}
@@ -181,8 +198,3 @@ class Target:
         os.close(self.pidfd)
         for pipe in self.pipes.values():
             pipe.close()
-
-
-def hex_json(value: Any) -> str:
-    """A value as specs travel: the hex of its JSON."""
-    return json.dumps(value).encode().hex()

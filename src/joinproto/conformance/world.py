@@ -77,6 +77,10 @@ class Trace:
         }
         self._entries.append(entry)
 
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._entries.clear()
+
     def meaning(self, connection: str, text: str) -> None:
         """What the last bytes of the target on that connection mean."""
         for entry in reversed(self._entries):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from joinproto import effects as fx
@@ -22,6 +23,7 @@ class MemoryController:
         exits: (rank, code) of every end that the window took down, in order.
         ends: how often the run was told to be over.
         turned_away: reasons for which dials were.
+        prepared: called with each new connection before anything happens on it.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class MemoryController:
         self.exits: list[tuple[int, int]] = []
         self.ends = 0
         self.turned_away: list[str] = []
+        self.prepared: Callable[[ControllerConnection], None] = lambda connection: None
         self.step(Start())
 
     @property
@@ -54,6 +57,7 @@ class MemoryController:
         """Take a dial."""
         number = len(self.connections) + 1
         connection = ControllerConnection(self.admission)
+        self.prepared(connection)
         end = End(connection, self.clock, lambda effect: self._from_connection(number, effect))
         self.connections[number] = connection
         self.ends_of_links[number] = end
