@@ -61,6 +61,19 @@ def test_what_is_skipped_is_waited_past() -> None:
     assert pattern["end"] == ["fin"]
 
 
+def test_what_is_unwanted_is_a_deviation() -> None:
+    world = StillWorld("c")
+    world.lines = [Line(at=0.0, stream="stderr", text="a secret")]
+    unwanted, nothing = {"line": "secret", "unwanted": True}, {"nothing": True}
+    told = deviation(world, unwanted, nothing)
+    assert told.expected == "nothing more on c"
+    assert "'a secret' on stderr" in told.got
+    assert one(world, unwanted, nothing)[0]["nothing"]
+    world.said(REPORT)
+    step = {"all": [{"line": "secret", "unwanted": True}, {"message": "RankExited"}]}
+    assert len(list(waiting(world).all_of(step))) == 1
+
+
 def test_how_a_connection_ends_counts() -> None:
     world = StillWorld("c")
     world.conversations["c"].end("rst", 0.0)

@@ -19,7 +19,10 @@ def test_it_stands_alone() -> None:
     imported = {
         name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
     } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported == {"__future__", "json", "os", "signal", "socket", "sys", "typing"}
+    assert imported == {
+        *("__future__", "json", "os", "select"),
+        *("signal", "socket", "sys", "typing"),
+    }
 
 
 def test_all_of_a_long_text_is_written() -> None:
@@ -64,3 +67,31 @@ def test_the_streams_by_name(stream: str, monkeypatch: pytest.MonkeyPatch, tmp_p
     with socket.socket() as sock:
         helper.do({"write": {"stream": stream, "text": ""}}, "", sock)
     assert found == [1 if stream == "stdout" else 2]
+
+
+def test_what_it_tells_of_its_files_and_its_input(tmp_path: Path) -> None:
+    code = "import helper; print(helper.open_files(), helper.stdin_is_empty())"
+    argv = [sys.executable, "-S", "-c", code]
+    folder = Path(helper.__file__).parent
+    read, write = os.pipe()
+
+    def told(stdin: int, *files: int) -> str:
+        return subprocess.run(
+            argv,
+            cwd=folder,
+            stdin=stdin,
+            pass_fds=files,
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.strip()
+
+    try:
+        assert told(subprocess.DEVNULL) == "[] True"
+        assert told(read, write) == f"[{write}] False"
+        os.write(write, b"x")
+        assert told(read) == "[] False"
+    finally:
+        os.close(read)
+        os.close(write)
+    assert helper.read("/proc/self/cmdline").endswith("\0")

@@ -20,6 +20,7 @@ from joinproto.conformance.session import (
     make_keys,
     play_for_real,
     spec_of,
+    spec_variable,
 )
 from joinproto.conformance.verdicts import Verdict
 from joinproto.keys import OPEN, Salt
@@ -135,6 +136,55 @@ def test_a_field_that_a_case_sets_to_null_is_left_out() -> None:
         "controller_port": 29400,
         "run_id": "r",
     }
+
+
+def spec_in(**setup: object) -> str:
+    return spec_variable(case_of(setup=setup), StillWorld())
+
+
+def test_a_spec_travels_as_hex_of_json() -> None:
+    assert json.loads(bytes.fromhex(spec_in()))["controller_port"] == 29400
+
+
+def test_a_case_may_write_the_spec_itself() -> None:
+    text = spec_in(spec_text='["$host","$address",$port,"ü\udcff"]')
+    assert bytes.fromhex(text) == b'["target","127.0.0.1",29400,"\xc3\xbc\xff"]'
+    assert spec_in(spec_text="k", spec_hex=" $HEX,$hex0\n") == " 6B,6b0\n"
+
+
+def test_tools_that_hang_come_first_in_the_path(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    code = f"import shutil; open({str(told)!r}, 'w').write(shutil.which('nvidia-smi') or '')"
+    case = case_of({"await": [{"exit": [0]}]}, setup={"hanging": ["nvidia-smi"]}, memory=False)
+    play_for_real(settings("agent", python(code)), case, wire=4, admission="open")
+    assert told.read_text().endswith("/tools/nvidia-smi")
+
+
+def test_a_helper_may_not_be_there(tmp_path: Path) -> None:
+    code = "import os, sys; sys.exit(os.path.exists(os.environ['JOINPROTO_HELPER']))"
+    case = case_of({"await": [{"exit": [0]}]}, setup={"helper": False})
+    played = play_for_real(settings("agent", python(code)), case, wire=4, admission="open")
+    assert played.outcome.verdict is Verdict.PASS
+
+
+def test_output_may_stay_unread() -> None:
+    code = "print('line')"
+    steps = ({"await": [{"exit": [0]}]}, {"await": [{"line": "line"}], "within": 0.2})
+    played = play_for_real(
+        settings("agent", python(code)), case_of(*steps), wire=4, admission="open"
+    )
+    assert played.outcome.verdict is Verdict.PASS
+    unread = case_of(*steps, setup={"read_output": False})
+    played = play_for_real(settings("agent", python(code)), unread, wire=4, admission="open")
+    assert played.outcome.verdict is Verdict.FAIL
+
+
+def test_a_bystander_comes_up_beside_the_target() -> None:
+    steps = ({"await": [{"up": "bystander"}]}, {"signal": "KILL"}, {"gone": 0.0})
+    case = case_of(*steps, setup={"bystander": True})
+    code = "import signal; signal.pause()"
+    played = play_for_real(settings("agent", python(code)), case, wire=4, admission="open")
+    assert played.outcome.verdict is Verdict.PASS
 
 
 def test_ports_are_none_of_those_that_the_system_gives_out() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import sys
 from pathlib import Path
@@ -8,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from joinproto.conformance.target import (
+    BYSTANDER_VARIABLE,
     Target,
+    beside_bystander,
     check,
     environment_of,
     filled,
-    hex_json,
     placeholders_in,
 )
 
@@ -65,8 +67,33 @@ def test_the_environment_speaks_of_this_case_alone(monkeypatch: pytest.MonkeyPat
     assert env["A"] == "b"
 
 
-def test_a_spec_travels_as_hex_of_json() -> None:
-    assert bytes.fromhex(hex_json({"a": "ü"})) == b'{"a": "\\u00fc"}'
+def test_a_case_may_take_a_variable_out() -> None:
+    assert "FLODL_NET_TIMEOUT_SCALE" not in environment_of(
+        {}, HELPER, 0.1, {"FLODL_NET_TIMEOUT_SCALE": None}
+    )
+
+
+def test_a_bystander_shares_the_group_but_is_no_child(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    read = os.open(told, os.O_RDONLY | os.O_NONBLOCK)
+    code = (
+        f"import os; os.write(os.open({str(told)!r}, os.O_WRONLY), b'%d %d %s' % "
+        f"(os.getpgrp(), os.getppid(), os.environb[b'{BYSTANDER_VARIABLE}']))"
+    )
+    stay = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
+    target = Target(beside_bystander(stay, (*stay[:-1], code)), {})
+    try:
+        poll = select.poll()
+        poll.register(read, select.POLLIN)
+        assert poll.poll(10_000)
+        group, parent, marked = os.read(read, 100).split()
+        assert int(group) == target.pid
+        assert int(parent) != target.pid
+        assert marked == b"1"
+    finally:
+        target.close()
+        os.close(read)
 
 
 def run(code: str, tmp_path: Path) -> Target:

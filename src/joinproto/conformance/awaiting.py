@@ -105,7 +105,7 @@ class Awaiting:
         """
         left = self._patterns(step, "all")
         matches = self._matches(step, left)
-        while any(not pattern.get("skip") for pattern in left):
+        while any(not pattern.keys() & {"skip", "unwanted"} for pattern in left):
             pattern, event = next(matches)
             if not pattern.get("skip"):
                 left.remove(pattern)
@@ -146,6 +146,9 @@ class Awaiting:
         with self.world.resting(due - began > LONG and "deadline" in step):
             while True:
                 found = self._look(patterns, step)
+                if found is not None and found[0].get("unwanted"):
+                    got = event_text_of(found[1])
+                    raise Deviation(_expected(patterns), got, clause=step.get("clause", ""))
                 if found is not None:
                     self._not_before(found[1], earliest, step)
                     self._take_note(*found)
@@ -369,7 +372,8 @@ def _fact(facts: Mapping[str, Any], name: str) -> Any:
 
 
 def _expected(patterns: Sequence[Pattern]) -> str:
-    return " or ".join(pattern_text(pattern) for pattern in patterns if not pattern.get("skip"))
+    wanted = [pattern for pattern in patterns if not pattern.keys() & {"skip", "unwanted"}]
+    return " or ".join(map(pattern_text, wanted))
 
 
 def event_text_of(event: Seen) -> str:

@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from joinproto.conformance import helper
+from joinproto.conformance.target import BYSTANDER_VARIABLE
 from joinproto.conformance.telling import child_text
 from joinproto.conformance.world import Child, Trace
 from joinproto.runtime.environment import LOCAL_RANK_VARIABLE, RELAY_VARIABLE
+
+BYSTANDER = "bystander"
+"""The name of a process that is no concern of the target's."""
 
 MAX_FACTS = 8 * 1024 * 1024
 """Bytes that a helper may tell of itself: an environment holds an envelope."""
@@ -116,6 +120,8 @@ class Crew:
 
     def _name(self, facts: Mapping[str, Any]) -> str:
         env = facts["env"]
+        if BYSTANDER_VARIABLE in env:
+            return BYSTANDER
         if facts["parent"] is not None:
             everyone = (child for group in self.children.values() for child in group)
             parents = [each.name for each in everyone if each.facts["pid"] == facts["parent"]]
@@ -138,4 +144,4 @@ class Crew:
 
 
 def _who(name: str) -> str:
-    return name if name == "relay" else f"rank {name}"
+    return name if name in ("relay", BYSTANDER) else f"rank {name}"

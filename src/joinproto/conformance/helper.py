@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 def connect(path: str, parent: int | None) -> socket.socket:
     """Tell the suite who this is; what it answers are commands."""
+    files = open_files()
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(path)
     facts = {
@@ -24,12 +26,38 @@ def connect(path: str, parent: int | None) -> socket.socket:
         "sid": os.getsid(0),
         "parent": parent,
         "argv": sys.argv[2:],
+        "command": read("/proc/self/cmdline").replace("\0", " "),
         "cwd": os.getcwd(),
         "stdin": os.readlink("/proc/self/fd/0"),
+        "leads_group": os.getpgrp() == os.getpid(),
+        "files": files,
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "stdin_empty": stdin_is_empty(),
         "env": dict(os.environ),
     }
     sock.sendall(json.dumps(facts).encode() + b"\n")
     return sock
+
+
+def open_files() -> list[int]:
+    """Descriptors that are open besides the standard streams."""
+    with os.scandir("/proc/self/fd") as entries:
+        found = [int(entry.name) for entry in entries]
+    # The one with which they were listed is gone by now.
+    return [fd for fd in found if fd > 2 and os.path.lexists(f"/proc/self/fd/{fd}")]
+
+
+def stdin_is_empty() -> bool:
+    """Whether reading from standard input finds its end, without waiting for it."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    return bool(poll.poll(0)) and os.read(0, 1) == b""
+
+
+def read(path: str) -> str:
+    """The text of a file."""
+    with open(path, errors="backslashreplace") as file:
+        return file.read()
 
 
 def obey(sock: socket.socket, path: str) -> None:

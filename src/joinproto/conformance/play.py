@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joinproto import codec
-from joinproto.conformance import compose
+from joinproto.conformance import aftermath, compose
 from joinproto.conformance.awaiting import LONG, Awaiting, Deviation
 from joinproto.conformance.case import Case, Step
 from joinproto.conformance.compose import Member
@@ -404,6 +404,15 @@ class _Player:
         for pattern, event in self.waiting.all_of(step):
             self._went(pattern, event)
 
+    def gone(self, step: Step) -> None:
+        """Nothing that the target has started is left running."""
+        aftermath.gone(self.world, step)
+
+    def forwarded(self, step: Step) -> None:
+        """What a process has written is in the output of the target."""
+        prefix = self.waiting.filled(step["forwarded"])
+        aftermath.forwarded(self.world, step, prefix, compose.bytes_of(step["bytes"]))
+
     def _went(self, pattern: Mapping[str, Any], event: Any) -> None:
         if isinstance(event, Said):
             self.reason = getattr(event.message, "reason", self.reason)
@@ -444,6 +453,8 @@ _VERBS: dict[str, Callable[[_Player, Step], None]] = {
     "all": _Player.all,
     "quiet": _Player.quiet,
     "wait": _Player.wait,
+    "gone": _Player.gone,
+    "forwarded": _Player.forwarded,
     "signal": _Player.signal,
     "rank": _Player.rank,
     "honest": _Player.honest,

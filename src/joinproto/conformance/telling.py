@@ -47,7 +47,7 @@ def exit_text(code: int) -> str:
 
 def child_text(name: str) -> str:
     """A process that the target started."""
-    return "the relay" if name == "relay" else f"the rank at place {name}"
+    return f"the {name}" if name in ("relay", "bystander") else f"the rank at place {name}"
 
 
 def pattern_text(pattern: Mapping[str, Any]) -> str:
