@@ -214,6 +214,21 @@ def test_what_a_pattern_says_of_itself() -> None:
     assert notes == ["so"]
 
 
+class RunningWorld(StillWorld):
+    """Its clock does not stand still while a case looks at it."""
+
+    def now(self) -> float:
+        self._now += 0.001
+        return self._now
+
+
+def test_nothing_is_awaited_long_of_a_target_that_has_ended() -> None:
+    world = RunningWorld("c")
+    world.exit = Exit(at=0.0, code=1)
+    deviation(world, {"message": "Abort"})
+    assert world.now() < AFTERLIFE + 0.1
+
+
 def test_a_message_in_another_version() -> None:
     world = StillWorld("c")
     world.said(Abort(reason=""), wire=2)

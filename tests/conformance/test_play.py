@@ -199,6 +199,13 @@ def test_a_target_of_another_version_is_unsupported() -> None:
     assert "wire 2" in outcome.got
 
 
+def test_a_target_that_ends_after_an_offer_in_another_version_is_unsupported() -> None:
+    world = StillWorld(dialed=True)
+    dial(world, Hello(host="target", local_devices=(0,)), wire=2)
+    world.at(0.1, lambda: setattr(world, "exit", Exit(at=0.1, code=1)))
+    assert played(world, {"hello": "c"}).verdict is Verdict.UNSUPPORTED
+
+
 def test_a_hello_that_says_something_else() -> None:
     world = StillWorld(dialed=True)
     dial(world, Hello(host="b", local_devices=(0,)))

@@ -170,7 +170,7 @@ class Awaiting:
 
     def _last_moment(self, due: float) -> float:
         ended = self.world.exit
-        return due if ended is None else min(due, max(self.world.now(), ended.at + AFTERLIFE))
+        return due if ended is None else min(due, ended.at + AFTERLIFE)
 
     def _not_before(self, event: Seen, earliest: float, step: Step) -> None:
         at = self.world.now() if isinstance(event, str) else _when(event)

@@ -85,12 +85,17 @@ def _accept(member: Member, keys: Keys, address: tuple[str, int]) -> dict[str, A
     }
 
 
+def _world_size(member: Member) -> int:
+    """The smallest world that has these ranks."""
+    return max(member.ranks, default=-1) + 1
+
+
 def _formed(member: Member, keys: Keys, address: tuple[str, int]) -> dict[str, Any]:
     host, port = address
     envelope = build_envelope(
         controller_host=host,
         controller_port=port,
-        world_size=len(member.ranks),
+        world_size=_world_size(member),
         num_workers=1,
         host=member.host,
         ranks=member.ranks,
@@ -104,7 +109,7 @@ def _relay_spec(member: Member, keys: Keys, address: tuple[str, int]) -> str:
     return build_relay_spec(
         controller_host=address[0],
         controller_port=address[1],
-        world_size=len(member.ranks),
+        world_size=_world_size(member),
         host=member.host,
         ranks=member.ranks,
         salt=keys.session,

@@ -238,9 +238,14 @@ class _Player:
     def hello(self, step: Step) -> None:
         """Take dials until one says Hello in the wire version of this case."""
         name = step["hello"]
-        others = []
+        others: list[int] = []
         while True:
-            self.accept({"accept": name, "within": step.get("within", START)})
+            try:
+                self.accept({"accept": name, "within": step.get("within", START)})
+            except Deviation:
+                if not others:
+                    raise
+                raise self._other_wire(others[0]) from None
             said = self.waiting.next_on(name, step.get("answer_within", 10.0))
             if not isinstance(said, Said) or not isinstance(said.message, Hello):
                 # A case about what a Hello says has nothing to say where there is none.
@@ -251,13 +256,16 @@ class _Player:
             others.append(said.wire)
             self.world.close(name)
             if len(others) == OTHER_DIALS:
-                raise Unsupported(f"the target speaks wire {others[0]} and not wire {self.wire}")
+                raise self._other_wire(others[0])
         self._heard(name, said.message)
         wanted = self.waiting.filled(step.get("fields", {}))
         if wrong := differences(wanted, lambda field: getattr(said.message, field)):
             raise Deviation(f"Hello with {shown(wanted)}", "; ".join(wrong))
         if step.get("canonical") and said.notes:
             raise Deviation("Hello as an encoder writes it", ", ".join(said.notes))
+
+    def _other_wire(self, wire: int) -> Unsupported:
+        return Unsupported(f"the target speaks wire {wire} and not wire {self.wire}")
 
     def _heard(self, name: str, message: Message) -> None:
         member = self.members.setdefault(name, Member(host=name))
