@@ -99,8 +99,9 @@ test-long: venv peers ## the tests that take minutes
 
 # The guards hold a test to 1 s, which this many examples are to take longer than.
 .PHONY: soak
-soak: venv ## the properties on many random examples; never ends in the same place twice
+soak: venv ## the properties on many random examples, and the conformance suite 20 times
 	$(PYTEST) -m 'not interop and not long' --hypothesis-profile=soak -p no:tests.guards --timeout=0 $(PYTEST_FLAGS)
+	$(BIN)/python bench/_flakes.py
 
 # -- made files and figures -------------------------------------------------------------------
 

@@ -48,9 +48,8 @@ def tell(role: str, record: Record) -> bool:
     over = [each for each in longest if each.case not in margin and each.seconds > CASE_LIMIT]
     passed = sum(each.verdict in ("PASS", "INFO") for each in record.results)
     took = record.summary.seconds
-    print(
-        f"{role}: {len(record.results)} cases in {took:.1f} s (limit {ROLE_LIMIT:g}), {passed} passed"
-    )
+    counted = f"{len(record.results)} cases, {passed} passed"
+    print(f"{role}: {took:.1f} s (limit {ROLE_LIMIT:g}) for {counted}")
     for each in longest[:SHOWN]:
         note = " (waits out the margin)" if each.case in margin else ""
         print(f"    {each.seconds:6.2f} s  {each.case}{note}")
