@@ -173,4 +173,3 @@ def bytes_of(given: Any) -> bytes:
         return b"".join(map(bytes_of, given))
     digits, times = given["repeat"]
     return bytes.fromhex(digits) * int(times)
-
