@@ -225,6 +225,8 @@ class AgentWorld(MemoryWorld):
         self._notice()
 
     def order(self, child: Child, command: Any) -> None:
+        if child.down is not None:  # it does nothing any more
+            return
         for each in command if isinstance(command, list) else [command]:
             self._order(self._process(child), each)
         self.settle()
