@@ -95,3 +95,11 @@ def test_what_it_tells_of_its_files_and_its_input(tmp_path: Path) -> None:
         os.close(read)
         os.close(write)
     assert helper.read("/proc/self/cmdline").endswith("\0")
+
+
+def test_variables_besides_the_artifacts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FLODL_INTERNAL_CLUSTER_JSON", "FLODL_INTERNAL_RELAY_JSON", "X_OTHER"):
+        monkeypatch.setenv(name, "x")
+    names = helper.besides()
+    assert "X_OTHER" in names
+    assert not [name for name in names if name.startswith("FLODL_")]

@@ -9,8 +9,8 @@ from joinproto import codec
 from joinproto.conformance.case import Case, Ending
 from joinproto.conformance.play import OTHER_DIALS, Outcome, play
 from joinproto.conformance.verdicts import Level, Verdict
-from joinproto.conformance.world import Child, Exit, Flood
-from joinproto.grammar import JOIN_MAGIC
+from joinproto.conformance.world import Child, Exit, Flood, Line
+from joinproto.grammar import JOIN_KIND, JOIN_MAGIC
 from joinproto.keys import OPEN
 from joinproto.messages import Abort, Accept, Hello, RankExited
 from tests.support.conformance import OTHER, SESSION, StillWorld, case_of
@@ -405,3 +405,11 @@ def test_the_session_is_that_which_a_controller_gives_out() -> None:
     again = StillWorld("a")
     again.said(Abort(reason=SESSION.hex()), on="a")
     assert played(again, {"await": [{**reason, "on": "a"}]}).verdict is Verdict.PASS
+
+
+def test_a_case_knows_the_tag_that_its_last_frame_should_have_had() -> None:
+    world = StillWorld("c")
+    frame = {"frame": "616263", "tag": "flipped"}
+    right = codec.tag_of(JOIN_KIND, b"abc", SESSION).hex()
+    world.at(0.0, lambda: world.lines.append(Line(at=0.0, stream="stderr", text=f"not {right}")))
+    assert played(world, frame, {"await": [{"line": "$tag"}]}).verdict is Verdict.PASS

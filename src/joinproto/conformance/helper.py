@@ -34,9 +34,16 @@ def connect(path: str, parent: int | None) -> socket.socket:
         "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         "stdin_empty": stdin_is_empty(),
         "env": dict(os.environ),
+        "env_besides": "\n".join(f"{name}={os.environ[name]}" for name in besides()),
     }
     sock.sendall(json.dumps(facts).encode() + b"\n")
     return sock
+
+
+def besides() -> list[str]:
+    """Names of the variables that are neither envelope nor relay spec."""
+    artifacts = ("FLODL_INTERNAL_CLUSTER_JSON", "FLODL_INTERNAL_RELAY_JSON")
+    return [name for name in os.environ if name not in artifacts]
 
 
 def open_files() -> list[int]:

@@ -19,6 +19,7 @@ from joinproto.conformance.telling import child_text, event_text, exit_text
 from joinproto.conformance.verdicts import Verdict, worst
 from joinproto.conformance.world import Flood, Unreachable, World
 from joinproto.errors import DecodeError
+from joinproto.grammar import JOIN_KIND
 from joinproto.keys import Salt
 from joinproto.limits import whole_seconds
 from joinproto.messages import Abort, Accept, Hello, Message
@@ -92,6 +93,7 @@ class _Player:
         self.held: dict[str, bytes] = {}
         self.given_up = False
         self.reason = ""
+        self.tag = ""
 
     def play(self) -> Outcome:
         outcome = self.outcome
@@ -188,6 +190,7 @@ class _Player:
             "$port": lambda: world.address[1],
             "$wire": lambda: self.wire,
             "$reason": lambda: self.reason,
+            "$tag": lambda: self.tag,
         }
 
         def filled(value: Any) -> Any:
@@ -329,6 +332,7 @@ class _Player:
 
     def _send_frame(self, on: str, payload: bytes, step: Step, key: Any, text: str) -> None:
         frame = compose.frame_of(payload, key, self.wire, step)
+        self.tag = codec.tag_of(step.get("kind", JOIN_KIND), payload, key).hex()
         odd = sorted(
             step.keys() & {"tag", "key", "wire", "kind", "magic", "length", "cut", "behind"}
         )
