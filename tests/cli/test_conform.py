@@ -59,7 +59,7 @@ def test_ours_conform(verdicts: object, tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.slow
 def test_ours_are_sane_for_real(capsys: pytest.CaptureFixture[str]) -> None:
     assert conform("controller", "controller/sanity", "--self", "--time-scale", "0.1") == 0
-    assert "4 of 4 passed" in capsys.readouterr().out
+    assert "8 of 8 passed" in capsys.readouterr().out
 
 
 def test_a_failure_prints_what_to_do(

@@ -23,9 +23,8 @@ CASES = [
     ("case", "wire", "admission"), CASES, ids=lambda value: getattr(value, "id", value)
 )
 def test_our_machines_pass(case: Any, wire: int, admission: str) -> None:
-    outcome, trace = play_in_memory(case, wire=wire, admission=admission)
+    outcome, _ = play_in_memory(case, wire=wire, admission=admission)
     assert outcome.verdict in (Verdict.PASS, Verdict.INFO), outcome
-    assert trace.happenings
 
 
 JOIN = ({"hello": "c"}, {"say": "Accept"}, {"say": "WorldFormed"}, {"await": [{"up": 0}]})
