@@ -1,0 +1,1 @@
+"""Finds faults in agents and controllers by what they are sent."""
