@@ -105,6 +105,9 @@ class StillWorld:
     def send(self, name: str, data: bytes, text: str) -> None:
         self.done.append(("send", name, data))
 
+    def restart(self) -> None:
+        self.done.append(("restart",))
+
     def half_close(self, name: str) -> None:
         self.done.append(("half_close", name))
 

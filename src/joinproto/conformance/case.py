@@ -23,7 +23,7 @@ VERBS = frozenset(
         *("accept", "hello", "listen", "dial"),
         *("say", "frame", "send", "half_close", "close", "reset"),
         *("await", "all", "quiet", "wait", "gone", "forwarded"),
-        *("signal", "rank", "honest", "repeat"),
+        *("signal", "rank", "honest", "repeat", "restart"),
     )
 )
 

@@ -73,6 +73,9 @@ class LoopbackWorld:
         scale: of every network deadline.
         slot: what is given up while the case only waits; None: nothing is.
         given_up: whether the whole run is to end.
+
+    Attributes:
+        start: starts the target.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class LoopbackWorld:
         self.exit: Exit | None = None
         self.lines: list[Line] = []
         self.target: Target | None = None
+        self.start: Callable[[], None] = lambda: None
         self._slot = slot
         self._given_up = given_up
         self._began = time.monotonic()
@@ -140,6 +144,21 @@ class LoopbackWorld:
         self._selector.register(target.pidfd, selectors.EVENT_READ, self._target_ended)
         for stream, pipe in target.pipes.items() if reads else ():
             self._selector.register(pipe, selectors.EVENT_READ, self._reader(stream))
+
+    def restart(self) -> None:
+        """End the target and what connects to it, and start it anew."""
+        assert self.target is not None
+        for link in self._sockets.values():
+            self._shut(link)
+        watched = self._selector.get_map()
+        sources: list[Any] = [self.target.pidfd, *self.target.pipes.values()]
+        for source in sources:
+            if source in watched:
+                self._selector.unregister(source)
+        self.target.close()
+        self.exit = None
+        self._reached = False
+        self.start()
 
     def signal(self, number: int) -> None:
         """Send the target a signal."""

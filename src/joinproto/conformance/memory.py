@@ -143,6 +143,9 @@ class MemoryWorld:
         self.ends[name].send(data)
         self.settle()
 
+    def restart(self) -> None:
+        raise NotInMemory("another run")
+
     def half_close(self, name: str) -> None:
         self._then(name, fx.EndSending())
 

@@ -437,6 +437,10 @@ class _Player:
         if pattern.get("stop"):
             raise Through
 
+    def restart(self, step: Step) -> None:
+        """Start another run of the target."""
+        self.world.restart()
+
     def repeat(self, step: Step) -> None:
         """Do steps several times."""
         for _ in range(step["repeat"]):
@@ -471,4 +475,5 @@ _VERBS: dict[str, Callable[[_Player, Step], None]] = {
     "rank": _Player.rank,
     "honest": _Player.honest,
     "repeat": _Player.repeat,
+    "restart": _Player.restart,
 }

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,10 @@ def play_for_real(
     mark = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="joinproto-case-") as folder:
         try:
-            start_target(settings, case, world, admission, mark, Path(folder))
+            world.start = partial(
+                start_target, settings, case, world, admission, mark, Path(folder)
+            )
+            world.start()
             outcome = play(case, world, wire)
             stderr = "" if world.target is None else world.target.stderr
             return Played(

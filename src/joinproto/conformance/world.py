@@ -176,6 +176,9 @@ class World(Protocol):
     def reset(self, name: str) -> None:
         """Break the connection."""
 
+    def restart(self) -> None:
+        """End the target and what connects to it, and start it anew."""
+
     def signal(self, number: int) -> None:
         """Send the target a signal."""
 
