@@ -25,6 +25,7 @@ WHOLE = {
     "test_field_processes.py": "of failures seen in the field, with whole processes",
     "test_guards.py": "of tests/guards.py",
     "test_layers.py": "of the imports of all modules",
+    "test_mutants.py": "of the conformance suite, by seeded faults",
     "test_page.py": "of the page of a run, in a browser",
     "test_specs.py": "of the schemas in specs",
     "test_stateful.py": "of agents and controller together",

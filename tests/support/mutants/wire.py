@@ -10,7 +10,7 @@ from joinproto.errors import DecodeError, Stage
 from joinproto.framing import Frame, Framer
 from joinproto.grammar import FRAME_MAGIC, JOIN_KIND, KINDS, LARGEST_SHORT, WIRES
 from joinproto.keys import OPEN, Salt
-from joinproto.limits import HEADER_BYTES, MAX_PAYLOAD_BYTES, Timer
+from joinproto.limits import HEADER_BYTES, MAX_PAYLOAD_BYTES, SIGNATURE_BYTES, Timer
 from joinproto.messages import MESSAGES
 from tests.support.mutants.changes import Change, coding, framed, put, reading, together, writing
 
@@ -31,7 +31,7 @@ class _AnyVersion(Framer):
 
 
 class _MixedVersions(Framer):
-    @property  # type: ignore[override]
+    @property
     def wires(self) -> frozenset[int]:
         return frozenset(WIRES)
 
@@ -169,7 +169,8 @@ def _any_marker(self: Any, stream: Any, context: Any, path: str) -> int:
     if first < 253 or (first == 253 and self.width == 8):
         return _VARINT(self, stream, context, path)
     data = grammar._take(stream, 9, path, "a number")
-    return int.from_bytes(data[1:], "little") % (1 << (8 * self.width))
+    width: int = self.width
+    return int.from_bytes(data[1:], "little") % (1 << (8 * width))
 
 
 def _any_option(self: Any, stream: Any, context: Any, path: str) -> Any:
@@ -183,9 +184,15 @@ def _any_text(self: Any, stream: Any, context: Any, path: str) -> str:
 
 
 def _text_of_characters(self: Any, stream: Any, context: Any, path: str) -> str:
+    start = stream.tell()
     size: int = grammar.U64._parse(stream, context, path)
-    text = bytes(stream.getbuffer()[stream.tell() :]).decode(errors="replace")[:size]
-    return grammar._take(stream, len(text.encode()), path, "a string").decode()
+    text = bytes(stream.getbuffer()[stream.tell() :]).decode(errors="surrogateescape")[:size]
+    data = text.encode(errors="surrogateescape")
+    if len(text) < size or (not data.isascii() and text != data.decode(errors="replace")):
+        stream.seek(start)
+        return _TEXT(self, stream, context, path)
+    stream.seek(len(data), 1)
+    return text
 
 
 def _no_empty_text(self: Any, stream: Any, context: Any, path: str) -> str:
@@ -199,17 +206,17 @@ def _varints(self: Any, stream: Any, context: Any, path: str) -> tuple[int, ...]
 
 
 def _what_is_left(stream: Any, size: int, path: str, what: str) -> bytes:
-    return bytes(stream.read(size)) or (b"\0" if size == 1 else b"")
-
-
-def _any_count(stream: Any, context: Any, path: str) -> int:
-    count: int = grammar.U64._parse(stream, context, path)
-    return min(count, grammar._left(stream))
+    data = bytes(stream.read(min(size, grammar._left(stream))))
+    return data.ljust(size, b"\0") if size <= SIGNATURE_BYTES else data
 
 
 def _long_text(self: Any, stream: Any, context: Any, path: str) -> str:
+    start = stream.tell()
     size: int = grammar.U64._parse(stream, context, path)
-    return bytes(stream.read(min(size, grammar._left(stream)))).decode()
+    if size <= grammar._left(stream):
+        stream.seek(start)
+        return _TEXT(self, stream, context, path)
+    return bytes(stream.read()).decode()
 
 
 _VARINT = grammar.Varint._parse
@@ -222,7 +229,6 @@ ANY_TEXT = reading(put(grammar.Text, "_parse", _any_text))
 CHARACTERS_READ = reading(put(grammar.Text, "_parse", _text_of_characters))
 NO_EMPTY_TEXT = reading(put(grammar.Text, "_parse", _no_empty_text))
 LONG_TEXT = reading(put(grammar.Text, "_parse", _long_text))
-ANY_COUNT = reading(put(grammar, "_count", _any_count))
 OCTETS_READ_AS_NUMBERS = reading(put(grammar.Octets, "_parse", _varints))
 SHORT_PAYLOAD = reading(put(grammar, "_take", _what_is_left))
 
@@ -259,7 +265,7 @@ def _octets_as_numbers(self: Any, obj: tuple[int, ...]) -> bytes:
 
 def _option_with_length(self: Any, obj: Any) -> bytes:
     if obj is not None and self.value is grammar.SIGNATURE:
-        return b"\x01" + grammar.U64.bytes_of(len(obj)) + obj
+        return b"\x01" + grammar.U64.bytes_of(len(obj)) + bytes(obj)
     return _OPTION_BYTES(self, obj)
 
 
