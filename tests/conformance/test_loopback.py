@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import socket
 import struct
 import sys
@@ -214,3 +215,26 @@ def test_processes_of_the_target_are_told_what_to_do(world: LoopbackWorld) -> No
     world.order(Child(name="0", up=0.0), {"exit": 1})
     assert world.children == {}
     assert "exit" in world.trace.happenings[-1].text
+
+
+def test_a_target_that_is_started_anew(world: LoopbackWorld) -> None:
+    code = "import os, signal; os.write(1, b'one\\n'); signal.pause()"
+
+    def start() -> None:
+        world.watch_target(Target([sys.executable, "-I", "-S", "-c", code], {}))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        world.address = server.getsockname()
+        world.start = start
+        world.start()
+        world.dial("a", raw=False)
+        first = world.target
+        world.restart()
+        sock, _ = server.accept()
+        with sock:
+            assert sock.recv(1) == b""
+    assert first is not None
+    assert first.code == -signal.SIGKILL
+    assert world.exit is None
+    until(world, lambda: world.lines)
+    assert world.target is not first

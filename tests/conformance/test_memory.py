@@ -43,6 +43,7 @@ JOIN = ({"hello": "c"}, {"say": "Accept"}, {"say": "WorldFormed"}, {"await": [{"
         case_of({"accept": "c"}, role="controller"),
         case_of({"listen": True}, role="controller"),
         case_of({"signal": "HUP"}, role="controller"),
+        case_of({"restart": True}, role="controller"),
         case_of({"dial": "c"}, role="controller", needs=("manual",)),
     ],
     ids=lambda case: str(case.steps[-1])[:30],

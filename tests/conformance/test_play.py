@@ -12,7 +12,7 @@ from joinproto.conformance.verdicts import Level, Verdict
 from joinproto.conformance.world import Child, Exit, Flood, Line
 from joinproto.grammar import JOIN_KIND, JOIN_MAGIC
 from joinproto.keys import OPEN
-from joinproto.messages import Abort, Accept, Hello, RankExited
+from joinproto.messages import Abort, Accept, Hello, RankExited, Reject
 from tests.support.conformance import OTHER, SESSION, StillWorld, case_of
 
 REPORT = RankExited(rank=0, code=0)
@@ -141,6 +141,15 @@ def test_a_target_that_takes_no_connections() -> None:
     world.refuses = True
     outcome = played(world, {"dial": "a"}, role="controller")
     assert (outcome.verdict, outcome.got) == (Verdict.FAIL, "connection refused")
+
+
+def test_a_dial_that_may_be_refused_ends_the_case_well() -> None:
+    world = StillWorld()
+    world.refuses = True
+    world.exit = Exit(at=0.0, code=2)
+    steps = ({"dial": "a", "refusable": True}, {"say": "Hello", "on": "a"})
+    assert played(world, *steps, role="controller").verdict is Verdict.PASS
+    assert world.done == []
 
 
 # -- how the connection ended -----------------------------------------------------------------
@@ -413,3 +422,44 @@ def test_a_case_knows_the_tag_that_its_last_frame_should_have_had() -> None:
     right = codec.tag_of(JOIN_KIND, b"abc", SESSION).hex()
     world.at(0.0, lambda: world.lines.append(Line(at=0.0, stream="stderr", text=f"not {right}")))
     assert played(world, frame, {"await": [{"line": "$tag"}]}).verdict is Verdict.PASS
+
+
+def test_the_session_of_another_connection_is_used_where_this_one_has_none() -> None:
+    world = StillWorld("a", "c")
+    world.said(Accept(ranks=(0,), salt_hex=OTHER.hex(), formation_wait_secs=60), on="a")
+    steps = ({"await": [{"message": "Accept"}], "on": "a"}, {"frame": "", "key": "session"})
+    assert played(world, *steps, role="controller").verdict is Verdict.PASS
+    assert sent(world) == codec.encode_frame(b"", key=OTHER, wire=4)
+
+
+@pytest.mark.parametrize(("second", "verdict"), [("no", Verdict.PASS), ("why", Verdict.FAIL)])
+def test_the_reason_of_the_last_reject_is_known(second: str, verdict: Verdict) -> None:
+    world = StillWorld("c")
+    world.said(Reject(reason="no"))
+    world.at(0.1, lambda: world.said(Reject(reason=second)))
+    steps: list[Mapping[str, Any]] = [
+        {"await": [{"message": "Reject"}]},
+        {"await": [{"message": "Reject", "fields": {"reason": "$reason"}}]},
+    ]
+    assert played(world, *steps).verdict is verdict
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(290, Verdict.PASS), (580, Verdict.FAIL)])
+def test_seconds_that_scale(seconds: int, verdict: Verdict) -> None:
+    world = StillWorld("c")
+    world.scale = 0.5
+    world.said(Accept(ranks=(0,), salt_hex=SESSION.hex(), formation_wait_secs=seconds))
+    accept = {"message": "Accept", "fields": {"formation_wait_secs": {"scaled": [560, 600]}}}
+    assert played(world, {"await": [accept]}).verdict is verdict
+
+
+def test_steps_that_are_repeated() -> None:
+    world = StillWorld()
+    played(world, {"repeat": 3, "do": [{"dial": "c", "channel": ""}, {"close": "c"}]})
+    assert world.done == [("dial", "c"), ("close", "c")] * 3
+
+
+def test_a_target_that_is_started_anew() -> None:
+    world = StillWorld()
+    played(world, {"restart": True}, role="controller")
+    assert world.done == [("restart",)]
