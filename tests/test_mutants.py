@@ -58,7 +58,6 @@ def case_of(role: str, name: str) -> Case:
     return next(case for case in load(role) if case.id == f"{role}/{name}")
 
 
-@cache
 def large(case: Case) -> bool:
     """Whether a case sends megabytes."""
     steps = json.dumps([*case.given, *case.steps])

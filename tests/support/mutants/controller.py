@@ -524,7 +524,7 @@ CONTROLLER_MUTANTS = (
         "cap-below",
         "A payload of exactly 16 MiB is refused.",
         wire.CAP_BELOW,
-        "framing/largest-payload",
+        "framing/largest-payload-from-a-member",
     ),
     _mutant(
         "late-length",
