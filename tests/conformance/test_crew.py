@@ -85,6 +85,19 @@ def test_the_relay_is_known_by_its_role(loop: Loop) -> None:
     assert loop.child("relay").down is None
 
 
+def test_it_is_known_when_it_has_obeyed(loop: Loop) -> None:
+    process = loop.start(FLODL_INTERNAL_LOCAL_RANK="0")
+    child = loop.child("0")
+    assert loop.crew.obeyed(child)
+    loop.crew.order(child, [{"ignore": "TERM"}])
+    assert not loop.crew.obeyed(child)
+    loop.until(lambda: loop.crew.obeyed(child))
+    process.terminate()
+    loop.crew.order(child, [{"exit": 3}])
+    loop.until(lambda: loop.crew.obeyed(child))
+    assert process.wait(PATIENCE) == 3
+
+
 def test_whoever_has_no_role_has_no_name(loop: Loop) -> None:
     loop.start()
     assert loop.child("?").name == "?"

@@ -31,6 +31,7 @@ class _Member:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.said = bytearray()
+        self.undone = 0
         self.child: Child | None = None
 
 
@@ -79,6 +80,11 @@ class Crew:
             if member.child is child:
                 with suppress(OSError):  # it has just ended
                     member.sock.sendall(json.dumps(commands).encode() + b"\n")
+                    member.undone += 1
+
+    def obeyed(self, child: Child) -> bool:
+        """Whether a process has done all that it was told, or has ended."""
+        return not any(member.undone for member in self._members if member.child is child)
 
     def close(self) -> None:
         """Let all of them go: a helper ends when the suite hangs up."""
@@ -111,6 +117,9 @@ class Crew:
         elif member.child is None and b"\n" in member.said:
             self._up(member, json.loads(member.said.partition(b"\n")[0]))
             member.said.clear()
+        elif member.child is not None:
+            member.undone -= member.said.count(b"\n")
+            del member.said[: member.said.rfind(b"\n") + 1]
 
     def _up(self, member: _Member, facts: Mapping[str, Any]) -> None:
         name = self._name(facts)

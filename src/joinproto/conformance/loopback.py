@@ -36,6 +36,9 @@ REDIAL = 0.01
 START = 20.0
 """Seconds in which a target that was just started must take connections."""
 
+PATIENCE = 5.0
+"""Seconds in which a process does what it is told."""
+
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -171,6 +174,12 @@ class LoopbackWorld:
         commands = command if isinstance(command, list) else [command]
         self.trace.add(self.now(), "suite", "act", text=f"{child.name} is told {commands}")
         self.crew.order(child, commands)
+        # What it must not hear may come next; what it is to write, or its end, is for the case.
+        due = self.now() + PATIENCE
+        while any("ignore" in each for each in commands) and not self.crew.obeyed(child):
+            if self.now() >= due:
+                break
+            self.run(due)
 
     # -- time ---------------------------------------------------------------------------------
 
