@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ from joinproto.conformance.case import Case, load
 from joinproto.conformance.memory import NotInMemory, play_in_memory
 from joinproto.conformance.session import Settings, play_for_real
 from joinproto.conformance.verdicts import Verdict, worst
-from tests.support.mutants import MUTANTS, Mutant
+from tests.support.mutants import CHANGES, MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,7 +95,13 @@ def unrelated(mutant: Mutant) -> dict[str, Verdict]:
 def test_there_are_enough_of_them_each_with_a_name(role: str) -> None:
     names = Counter(mutant.name for mutant in MUTANTS if mutant.role == role)
     assert len(names) >= 35
-    assert set(names.values()) == {1}
+    assert names == dict.fromkeys(CHANGES[role], 1)
+
+
+def test_related_cases_are_there() -> None:
+    names = {case.id.partition("/")[2] for role in CHANGES for case in load(role)}
+    globs = {(mutant.name, glob) for mutant in MUTANTS for glob in mutant.related}
+    assert [pair for pair in sorted(globs) if not fnmatch.filter(names, pair[1])] == []
 
 
 @pytest.mark.slow

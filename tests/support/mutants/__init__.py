@@ -1,15 +1,63 @@
-"""Our agent and our controller with one seeded fault apiece, to test the suite with."""
+"""Our agent and our controller with one seeded fault apiece, to test the suite with.
+
+What each fault is, and which cases are about it, stands in `mutants.json`; how it is seeded, in the
+modules.
+"""
 
 from __future__ import annotations
 
-from tests.support.mutants.agent import AGENT_MUTANTS
+import json
+from pathlib import Path
+from typing import Any
+
+from joinproto.conformance.verdicts import Verdict
+from tests.support.mutants import (
+    agent_joining,
+    agent_running,
+    controller_admission,
+    controller_running,
+    programs,
+    wire,
+)
 from tests.support.mutants.changes import Mutant
-from tests.support.mutants.controller import CONTROLLER_MUTANTS
-from tests.support.mutants.programs import PROGRAM_MUTANTS
 
-__all__ = ["MUTANTS", "Mutant", "mutant"]
+__all__ = ["CHANGES", "MUTANTS", "Mutant", "mutant"]
 
-MUTANTS = (*AGENT_MUTANTS, *CONTROLLER_MUTANTS, *PROGRAM_MUTANTS)
+CHANGES = {
+    "agent": {
+        **wire.AGENT_FRAMES,
+        **agent_joining.JOINING,
+        **agent_running.RUNNING,
+        **programs.AGENT_PROGRAMS,
+    },
+    "controller": {
+        **wire.CONTROLLER_FRAMES,
+        **controller_admission.ADMISSION,
+        **controller_running.RUNNING,
+        **programs.CONTROLLER_PROGRAMS,
+    },
+}
+"""Role → name → what seeds the fault."""
+
+
+def _mutant(role: str, entry: dict[str, Any]) -> Mutant:
+    return Mutant(
+        name=entry["name"],
+        role=role,
+        what=entry["what"],
+        change=CHANGES[role][entry["name"]],
+        named=entry["told_by"],
+        related=tuple(entry.get("related", ())),
+        verdict=Verdict(entry.get("verdict", "FAIL")),
+        real=entry.get("real", False),
+    )
+
+
+MUTANTS = tuple(
+    _mutant(role, entry)
+    for role, entries in json.loads(Path(__file__).with_name("mutants.json").read_text()).items()
+    for entry in entries
+)
 
 
 def mutant(role: str, name: str) -> Mutant:
