@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from joinproto import effects as fx
 from joinproto.errors import Stage
-from joinproto.inputs import EndOfStream, Expired, Settled, Undecodable
+from joinproto.inputs import EndOfStream, Expired, LinkBroken, Settled, Undecodable
 from joinproto.limits import Timer
 from joinproto.machines import controller as link
 from joinproto.machines.controller import CONTROLLER
@@ -220,6 +220,7 @@ RUNNING: dict[str, Change] = {
     "strange-fatal": STRANGE_FATAL,
     "garbled-fatal": asking(CONTROLLER, link._only_payload, never),
     "bad-frame-ignored": asking(CONTROLLER, link._only_payload, _tag_or_payload),
+    "break-ignored": cell(CONTROLLER, S.FORMED, LinkBroken),
     "end-ignored": cell(CONTROLLER, S.FORMED, EndOfStream),
     "abort-closes": acting(
         CONTROLLER,
