@@ -111,7 +111,6 @@ def test_without_a_fault_every_case_is_well(role: str) -> None:
     assert {name: verdict for name, verdict in found.items() if verdict not in GOOD} == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", IN_MEMORY, ids=name_of)
 def test_the_case_about_a_fault_tells(mutant: Mutant) -> None:
     case = case_of(mutant.role, mutant.named)
