@@ -183,7 +183,9 @@ RUNNING: dict[str, Change] = {
     "below-quorum": _window_property("quorate", _below_quorum),
     "at-quorum": _window_property("complete", _target_as_quorum),
     "join-timeout-ignored": asking(WINDOW, forming.quorum_by_clock, never),
-    "join-timeout-unscaled": _config_property("window", lambda self: self.join_timeout),
+    "join-timeout-unscaled": _config_property(
+        "window", lambda self: min(self.join_timeout, self.cap)
+    ),
     "cap-unscaled": _config_property("cap", lambda self: self.max_join_timeout or 600.0),
     "overtime-ignored": OVERTIME_IGNORED,
     "cap-ignored": CAP_IGNORED,
