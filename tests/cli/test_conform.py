@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def test_ours_conform(verdicts: object, tmp_path: Path, capsys: pytest.CaptureFi
     there = {path.name for path in tmp_path.iterdir()}
     assert {"junit.xml", "report.html", "summary.md", "badge.svg", "badge.json"} <= there
     assert "passed" in capsys.readouterr().out
+
+
+def test_signals_that_are_ignored_here_are_not_by_targets(verdicts: object) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert conform("agent", one_of("agent"), "--self") == 0
+        assert callable(signal.getsignal(signal.SIGHUP))
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import argparse
 import os
 import random
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -205,10 +206,21 @@ def _test(args: argparse.Namespace) -> int:
         for name, title in runner.listed():
             print(f"{name}  {title}")
         return 0
+    _hear_signals()
     try:
         return _run(args, plan, runner)
     except CannotStart as error:
         return _complain(args, str(error), NO_TARGET)
+
+
+def _hear_signals() -> None:
+    """Have targets find no signal ignored that is ignored here, as SIGINT is in the background.
+
+    What is caught is reset in a new program; what is ignored stays ignored.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def _run(args: argparse.Namespace, plan: Plan, runner: Runner) -> int:
