@@ -172,7 +172,7 @@ def test_the_lines_of_a_session() -> None:
 
 def options(command: str) -> set[str]:
     """The options of a command, but for --help."""
-    parser = Options(add_help=False)
+    parser = Options()
     import_module(f"joinproto.cli.{command}").add_arguments(parser)
     return set(options_of(parser))
 
@@ -181,7 +181,7 @@ class Options(argparse.ArgumentParser):
     """A parser that is only asked for its options."""
 
     def __init__(self, *, usage_exit: int = 2, **others: Any) -> None:
-        super().__init__(**others)
+        super().__init__(**{**others, "add_help": False})
 
 
 def options_of(parser: argparse.ArgumentParser) -> Iterator[str]:
