@@ -43,7 +43,7 @@ def plan(**values: Any) -> Plan:
             capabilities=values.pop("known", Capabilities()),
         ),
         "selection": values.pop("selection", Selection()),
-        "expectations": Expectations(values.pop("expected", {})),
+        "expectations": Expectations(values.pop("expected", {}), values.pop("sometimes", ())),
     }
     return Plan(**(usual | values))
 
@@ -156,6 +156,12 @@ def test_an_expected_failure_is_none_and_an_expected_pass_is_one(
     assert summary.unexpectedly_passed == ("agent/a/first@4-open",)
     summary, _, _ = ran(plan(expected={SECOND.id: "known", "agent/old": "gone"}))
     assert (summary.exit_code, summary.stale) == (1, ("agent/old",))
+
+
+def test_what_fails_only_sometimes_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    Stage(monkeypatch, all_pass)
+    summary, _, _ = ran(plan(expected={FIRST.id: "a race"}, sometimes=[FIRST.id]))
+    assert (summary.exit_code, summary.unexpectedly_passed) == (0, ())
 
 
 def test_an_expectation_of_another_selection_is_not_stale(monkeypatch: pytest.MonkeyPatch) -> None:

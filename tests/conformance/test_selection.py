@@ -76,6 +76,14 @@ def test_expectations_have_reasons() -> None:
     assert expected.reason(NAME) == "it dies"
     assert expected.reason("agent/tags/x@4-open") == ""
     assert expected.stale([NAME]) == ("agent/gone/*",)
+    assert not expected.may_pass(NAME)
+
+
+def test_an_expectation_may_be_met_only_sometimes() -> None:
+    expected = Expectations.read('{"agent/framing": {"reason": "a race", "sometimes": true}}')
+    assert expected.reason(NAME) == "a race"
+    assert expected.may_pass(NAME)
+    assert not expected.may_pass("agent/tags/x@4-open")
 
 
 @pytest.mark.parametrize(
@@ -85,6 +93,9 @@ def test_expectations_have_reasons() -> None:
         ("[]", "not a JSON object"),
         ('{"a": " "}', "'a' has no reason"),
         ('{"a": 1}', "'a' has no reason"),
+        ('{"a": {"sometimes": true}}', "'a' has no reason"),
+        ('{"a": {"reason": "x", "sometimes": false}}', "'a': beside"),
+        ('{"a": {"reason": "x", "until": "2027"}}', "'a': beside"),
     ],
 )
 def test_what_is_no_file_of_expectations(text: str, problem: str) -> None:

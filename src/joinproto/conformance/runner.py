@@ -283,7 +283,9 @@ class Runner:
         passed = [
             each
             for each in self.results
-            if each.expected_failure and each.verdict in (Verdict.PASS, Verdict.INFO)
+            if each.expected_failure
+            and each.verdict in (Verdict.PASS, Verdict.INFO)
+            and not self.plan.expectations.may_pass(_name(each))
         ]
         stale = self.plan.expectations.stale(self._all_names())
         seen = any(each.verdict not in SAYS_NOTHING_OF_TARGET for each in self.results)

@@ -78,14 +78,18 @@ class Expectations:
 
     Args:
         reasons: pattern → reason.
+        sometimes: the patterns among them whose cases may pass as well.
     """
 
-    def __init__(self, reasons: Mapping[str, str]) -> None:
+    def __init__(self, reasons: Mapping[str, str], sometimes: Iterable[str] = ()) -> None:
         self.reasons = dict(reasons)
+        self._sometimes = frozenset(sometimes)
 
     @classmethod
     def read(cls, text: str) -> Expectations:
         """Expectations out of a file: a JSON object, pattern → reason.
+
+        In place of a reason an object `{"reason": …, "sometimes": true}` may stand.
 
         Raises:
             ValueError: it is none; the text says what is wrong.
@@ -96,14 +100,31 @@ class Expectations:
             raise ValueError(f"not JSON: {error}") from None
         if not isinstance(values, dict):
             raise ValueError("not a JSON object of patterns and reasons")
-        for pattern, reason in values.items():
+        objects = {
+            pattern: value if isinstance(value, dict) else {"reason": value}
+            for pattern, value in values.items()
+        }
+        for pattern, value in objects.items():
+            reason = value.get("reason")
             if not isinstance(reason, str) or not reason.strip():
                 raise ValueError(f"{pattern!r} has no reason")
-        return cls(values)
+            if value.keys() - {"reason", "sometimes"} or value.get("sometimes", True) is not True:
+                raise ValueError(f'{pattern!r}: beside "reason", only "sometimes": true may stand')
+        return cls(
+            {pattern: value["reason"] for pattern, value in objects.items()},
+            (pattern for pattern, value in objects.items() if "sometimes" in value),
+        )
 
     def reason(self, name: str) -> str:
         """Why an instance is expected to deviate; "" where it is not."""
-        return next((r for pattern, r in self.reasons.items() if matches(name, pattern)), "")
+        return self.reasons.get(self._pattern(name), "")
+
+    def may_pass(self, name: str) -> bool:
+        """Whether an instance may also pass: it does not deviate each time."""
+        return self._pattern(name) in self._sometimes
+
+    def _pattern(self, name: str) -> str:
+        return next((pattern for pattern in self.reasons if matches(name, pattern)), "")
 
     def stale(self, names: Iterable[str]) -> tuple[str, ...]:
         """The patterns that mean none of these instances."""
