@@ -22,10 +22,6 @@ ROOT = Path(__file__).parents[1]
 IN_MEMORY = [mutant for mutant in MUTANTS if not mutant.real]
 PROGRAMS = [mutant for mutant in MUTANTS if mutant.real]
 
-EVERY = 5
-"""Of so many mutants one is held against all cases in each run of the tests; the others are too
-when there is time for it."""
-
 GOOD = (Verdict.PASS, Verdict.INFO)
 TOLD = (Verdict.FAIL, Verdict.NON_STRICT)
 
@@ -119,19 +115,9 @@ def test_the_case_about_a_fault_tells(mutant: Mutant) -> None:
     assert verdict_of(case) in GOOD
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", IN_MEMORY[::EVERY], ids=name_of)
-def test_no_unrelated_case_tells(mutant: Mutant) -> None:
-    assert unrelated(mutant) == {}
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "mutant",
-    [mutant for place, mutant in enumerate(IN_MEMORY) if place % EVERY],
-    ids=name_of,
-)
-def test_no_unrelated_case_tells_of_any_other(mutant: Mutant) -> None:
+@pytest.mark.parametrize("mutant", IN_MEMORY, ids=name_of)
+def test_no_unrelated_case_tells(mutant: Mutant) -> None:
     assert unrelated(mutant) == {}
 
 
