@@ -9,9 +9,11 @@ from typing import Any
 from joinproto import codec
 from joinproto.conformance.case import Case, Ending
 from joinproto.conformance.conversation import Conversation
+from joinproto.conformance.play import Outcome, play
 from joinproto.conformance.results import Result
 from joinproto.conformance.verdicts import Level, Verdict
 from joinproto.conformance.world import Child, Exit, Keys, Line, Trace, Unreachable
+from joinproto.grammar import JOIN_MAGIC
 from joinproto.keys import OPEN, Salt
 from joinproto.messages import Message
 
@@ -159,3 +161,26 @@ def result_of(
         "ending": Verdict.PASS,
     }
     return Result(case=case, verdict=verdict, **(usual | values))
+
+
+def played(
+    world: StillWorld, *steps: Mapping[str, Any], case: Case | None = None, **values: Any
+) -> Outcome:
+    """What steps come to in a world."""
+    return play(case or case_of(*steps, **values), world, 4)
+
+
+def dial(world: StillWorld, message: Any, *, wire: int = 4, on: str = "c") -> None:
+    """Have the target dial, and say something as soon as it is let in."""
+    world.dials_waiting += 1
+    data = JOIN_MAGIC + codec.encode(message, key=OPEN, wire=wire)
+
+    def feed() -> None:
+        world.conversations[on].feed(data, world.now())
+
+    world.at(world.now(), feed)
+
+
+def sent(world: StillWorld) -> bytes:
+    """All bytes that a case has sent."""
+    return b"".join(entry[2] for entry in world.done if entry[0] == "send")
