@@ -123,6 +123,13 @@ def ended(agent: Agent, slot: int, code: int, now: float = NOW) -> list[Any]:
 
 
 class TestAgentDialing:
+    def test_what_a_dial_leads_to_after_the_end(self) -> None:
+        agent = Agent()
+        agent.stop("SIGTERM", 15, NOW)
+        assert agent.connected("c", NOW) == []
+        assert agent.receive_data(b"a frame of no kind at all", NOW) == []
+        assert agent.data_to_send() == b""
+
     def test_what_goes_out_is_the_magic_and_a_hello(self) -> None:
         labels = ("NVIDIA H100 (79GB, sm_90)", "cuda:1")
         hello = Hello(host="worker-x", local_devices=(0, 1), gpus=labels, libtorch="builds/test")

@@ -233,8 +233,8 @@ class AgentConnection(_Link):
         return self._step(Start(), now)
 
     def connected(self, peer: str, now: float) -> list[Any]:
-        """A dial led to a connection to `peer`."""
-        self._linked = True
+        """A dial led to a connection to `peer`; after the end, nothing comes of it."""
+        self._linked = not self._agent.final
         self._out.clear()
         self._framer = Framer(wires=frozenset((self.wire,)))
         return self._step(Connected(peer=peer), now)
