@@ -161,7 +161,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_tshark
 @pytest.mark.slow
-@pytest.mark.parametrize(("mss", "longest"), [(65_000, 100_000), (25, 1000), (1, 32)])
+@pytest.mark.parametrize(
+    ("mss", "longest"),
+    [
+        (65_000, 100_000),
+        pytest.param(25, 1000, marks=pytest.mark.long),
+        pytest.param(1, 32, marks=pytest.mark.long),
+    ],
+)
 def test_the_dissector_on_every_vector(folder: Path, mss: int, longest: int) -> None:
     """In one segment, and cut into as many as there is patience for."""
     some = [vector for vector in READINGS if len(vector.data) <= longest]
@@ -172,7 +179,7 @@ def test_the_dissector_on_every_vector(folder: Path, mss: int, longest: int) -> 
 
 
 @needs_tshark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_dissector_on_what_is_large(folder: Path) -> None:
     assert max(len(vector.data) for vector in LARGE) == HEADER_BYTES + MAX_PAYLOAD_BYTES
     said = [stream(number, vector.data) for number, vector in enumerate(LARGE)]
@@ -187,7 +194,7 @@ def test_the_dissector_on_what_is_large(folder: Path) -> None:
 
 @needs_tshark
 @pytest.mark.slow
-@pytest.mark.parametrize("mss", [1400, 65_000])
+@pytest.mark.parametrize("mss", [65_000, pytest.param(1400, marks=pytest.mark.long)])
 def test_many_frames_in_a_stream(folder: Path, mss: int) -> None:
     """In both directions, over IPv6; in two passes, of which the second knows what will come."""
     sent = b"".join(vector.data for vector in VALID)
