@@ -64,11 +64,13 @@ kaitai: ## the compiler of Kaitai Struct, from npm
 	    { npm ci --prefix specs/kaitai --silent --no-fund --no-audit && touch specs/kaitai/node_modules; } || \
 	    echo 'make: no Kaitai Struct compiler (it needs npm); its parser is neither made nor compared' >&2
 
+PIP_COMPILE := CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
+    --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(LOCK_FLAGS)
+
 .PHONY: lock
-lock: venv ## requirements/dev.lock anew; LOCK_FLAGS=--upgrade takes newer versions
-	CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
-	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra testing \
-	    --output-file requirements/dev.lock $(LOCK_FLAGS) pyproject.toml requirements/dev.in
+lock: venv ## requirements/*.lock anew; LOCK_FLAGS=--upgrade takes newer versions
+	$(PIP_COMPILE) --extra testing --output-file requirements/dev.lock pyproject.toml requirements/dev.in
+	$(PIP_COMPILE) --output-file requirements/fuzz.lock requirements/fuzz.in
 
 # -- use --------------------------------------------------------------------------------------
 
@@ -103,16 +105,26 @@ soak: venv ## the properties on many random examples, and the conformance suite 
 	$(PYTEST) -m 'not interop and not long' --hypothesis-profile=soak -p no:tests.guards --timeout=0 $(PYTEST_FLAGS)
 	$(BIN)/python bench/_flakes.py
 
+# Guided by coverage, in process; `joinproto fuzz` is for programs over TCP.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $$($(BIN)/python fuzz/run.py --list)
+
+.PHONY: fuzz
+fuzz: venv ## every fuzz target for FUZZ_SECONDS (60); FUZZ_TARGETS='codec-4 pair' takes these alone
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.lock
+	for target in $(FUZZ_TARGETS); do $(BIN)/python fuzz/run.py $$target --seconds $(FUZZ_SECONDS); done
+
 # -- made files and figures -------------------------------------------------------------------
 
 # A machine is a module or a package of that name.
 MACHINES := $(filter-out __%,$(notdir $(basename $(wildcard src/joinproto/machines/*))))
 
 .PHONY: specs
-specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) specs/kaitai/joinproto.py ## what is made in specs: drawings from the machines' tables, a parser from the grammar, test vectors
+specs: $(foreach suffix,mmd dot json,$(MACHINES:%=specs/machines/%.$(suffix))) specs/kaitai/joinproto.py ## what is made in specs: drawings from the machines' tables, a parser from the grammar, test vectors, what fuzzing begins with
 	$(BIN)/python specs/draw.py
 	$(BIN)/python specs/make_vectors.py
 	$(BIN)/joinproto conform coverage > docs/coverage.md
+	$(BIN)/python fuzz/make_corpus.py
 
 # A table's drawing depends on more modules than its own; they are cheap, so they are always made.
 .PHONY: FORCE

@@ -9,7 +9,7 @@ it does follows from the `Random` that it was given.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -41,6 +41,9 @@ from joinproto.grammar import CHANNEL_MAGICS, KINDS, WIRES
 from joinproto.keys import OPEN
 from joinproto.limits import MAX_PAYLOAD_BYTES, TAG_BYTES
 
+Change = Callable[[bytes, int], bytes]
+"""What makes another payload, of the same wire version, out of one."""
+
 MAX_SIZE: Final = 4096
 """Bytes of a case, where nobody says otherwise."""
 
@@ -67,15 +70,22 @@ class Mutator:
         random: where all its choices come from.
         tokens: words that are put in at random places.
         wires: the versions that new frames are of.
+        plain: the data of scripts are texts, and no frames.
     """
 
     def __init__(
-        self, random: Random, *, tokens: Sequence[bytes] = (), wires: Sequence[int] = _VERSIONS
+        self,
+        random: Random,
+        *,
+        tokens: Sequence[bytes] = (),
+        wires: Sequence[int] = _VERSIONS,
+        plain: bool = False,
     ) -> None:
         self.random = random
         self._chance = random.random
-        self._tokens = (*tokens, MAGIC, *CHANNEL_MAGICS)
+        self._tokens = tuple(tokens) if plain else (*tokens, MAGIC, *CHANNEL_MAGICS)
         self._wires = tuple(wires)
+        self._plain = plain
         self._byte_acts = (
             self._flip,
             self._set,
@@ -149,8 +159,8 @@ class Mutator:
         parts[at] = Unit(header, body)
         return stream_of(parts)
 
-    def fields(self, data: bytes) -> bytes:
-        """Layer three: what a payload says, under a valid tag."""
+    def fields(self, data: bytes, change: Change | None = None) -> bytes:
+        """Layer three: what a payload says, under a valid tag; `change` may say how it changes."""
         parts = units(data)
         at = self._a_frame(parts)
         if at < 0:
@@ -159,7 +169,7 @@ class Mutator:
         wire = header[4]
         kind = header[16] if self._chance() < 0.95 else 1 + self._below(max(KINDS) + 1)
         key = self._key_of(header, body)
-        parts[at] = signed(self.payload(body, wire), key, wire, kind)
+        parts[at] = signed((change or self.payload)(body, wire), key, wire, kind)
         return stream_of(parts)
 
     def frames(self, data: bytes) -> bytes:
@@ -330,6 +340,8 @@ class Mutator:
         return settings
 
     def _changed_step(self, step: Step) -> Step:
+        if self._plain and step.op in (BYTES, FRAME):
+            return step._replace(data=self.text(step.data))
         if step.op == FRAME:
             return step._replace(data=self.payload(step.data, self._wire()))
         if step.op == BYTES:
@@ -338,6 +350,8 @@ class Mutator:
 
     def _new_step(self) -> Step:
         choice = self._chance()
+        if self._plain and choice < 0.45:
+            return Step(BYTES, data=self._token())
         if choice < 0.35:
             return Step(FRAME, data=self._sample(self._wire()))
         if choice < 0.45:
