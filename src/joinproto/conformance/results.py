@@ -282,7 +282,12 @@ def _counts(values: object) -> dict[str, int]:
     return {name: _exactly(int, count) for name, count in _exactly(dict, values).items()}
 
 
-def _happenings(values: object) -> tuple[Happening, ...]:
+def happenings_of(values: object) -> tuple[Happening, ...]:
+    """Happenings out of plain data.
+
+    Raises:
+        ValueError, TypeError: these are none.
+    """
     made = tuple(_made(Happening, _exactly(dict, value)) for value in _exactly(list, values))
     for happening in made:
         bytes.fromhex(happening.hex)
@@ -295,7 +300,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "float": _float,
     "tuple[int, ...]": lambda value: _all(int, value),
     "tuple[str, ...]": lambda value: _all(str, value),
-    "tuple[Happening, ...]": _happenings,
+    "tuple[Happening, ...]": happenings_of,
     "Mapping[str, int]": _counts,
     "Verdict": lambda value: Verdict(_exactly(str, value)),
     "Level": lambda value: Level(_exactly(str, value)),
