@@ -31,6 +31,9 @@ from tests.support.cases import Case, cases, data_of
 SHARED: Final = {"open": 0, "pre-shared": 1}
 """The settings of a script, by admission."""
 
+STRANGER: Final = 2
+"""Those of one in which the other end does not know the salt."""
+
 OUTPUT: Final = (b"a line\n", b"half a line", b"50 %\r60 %\r", b"\n\n", b"\x1b[1m\xff\n", bytes(9))
 TEMPLATES: Final = (
     b"[{host}:{rank:>3}] ",
@@ -139,7 +142,8 @@ def _agent() -> Iterator[bytes]:
         for step in steps:
             script += _as_agent(step, ops)
         script.append(Step(ops["pass_time"], 2))
-        yield write_script(SHARED[case["admission"]] | (8 if wire == 4 else 4), script)
+        for trust in (SHARED[case["admission"]], STRANGER):
+            yield write_script(trust | (8 if wire == 4 else 4), script)
     for act in ("connect_failed", "stop", "pass_time", "eof", "broken"):
         yield write_script(0, [Step(ops[act])])
         yield write_script(16, [Step(ops["connected"]), Step(ops[act]), Step(ops["pass_time"])])
@@ -164,7 +168,7 @@ def _controller() -> Iterator[bytes]:
         for step in steps:
             script += _as_controller(step, ops)
         yield write_script(SHARED[case["admission"]], script)
-        yield write_script(2, script)
+        yield write_script(STRANGER, script)
     for case in cases("dial"):
         yield write_script(0, [Step(BYTES, data=data_of(case["input"]))])
 

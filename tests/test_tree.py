@@ -23,6 +23,7 @@ WHOLE = {
     "test_field_spawning.py": "of failures seen in the field, with children of all sorts",
     "test_field_output.py": "of failures seen in the field, with what ranks write",
     "test_field_processes.py": "of failures seen in the field, with whole processes",
+    "test_fuzz_targets.py": "of the fuzz targets in fuzz, and what they begin with",
     "test_guards.py": "of tests/guards.py",
     "test_layers.py": "of the imports of all modules",
     "test_mutants.py": "of the conformance suite, by seeded faults",
@@ -46,8 +47,8 @@ UNWANTED = {
 }
 """What stands in no file, as patterns."""
 
-NOT_OURS_TO_WORD = ("specs/vectors/", "tests/test_tree.py")
-"""Bytes of other programs, and the examples below."""
+NOT_OURS_TO_WORD = ("fuzz/corpus/", "fuzz/regressions/", "specs/vectors/", "tests/test_tree.py")
+"""Bytes of other programs, cases of fuzz targets, and the examples below."""
 
 
 def files() -> list[Path]:

@@ -4,10 +4,11 @@ Settings: bits 0 and 1 say what the dialer knows (`links.Trust`), bit 2 that it 
 of the join channel.
 
 Invariant: whatever arrives and whenever, nothing is raised; it is the same whether a piece arrives
-whole or byte by byte; what is sent are frames under the key that their message has; at most one
-host is offered, at most one of turned away and lost is said, a rank's end is reported once and only
-of a rank that was given; nothing is sent on a closed link and nothing comes after it; who speaks
-HTTP is handed over with every byte.  A dialer that does not know the salt is never offered.
+whole or byte by byte; what is sent are frames under the key that their message has, each message
+once; at most one host is offered, at most one of turned away and lost is said, a rank's end is
+reported once and only of a rank that was given; nothing is sent on a closed link and nothing comes
+after it; who speaks HTTP is handed over with every byte.  A dialer that does not know the salt is
+never offered.
 
 Exceptions allowed: none.  Decisions are made only where they are asked for, as a window makes
 them.  In what arrives byte by byte the bytes behind the first four of HTTP are not the connection's
@@ -27,7 +28,7 @@ from joinproto.fuzzing.pieces import BYTES, FRAME, SESSION, Step, read_script
 from joinproto.grammar import HTTP_HEADS, JOIN_KIND, JOIN_MAGIC, WIRES
 from joinproto.keys import OPEN, Salt
 from joinproto.machines.controller import Admission, ControllerState
-from joinproto.messages import Accept, Reject
+from joinproto.messages import Accept, Message, Reject
 
 S = ControllerState
 _MEMBER: Final = (S.ADMITTED, S.FORMED, S.ABORTING)
@@ -58,6 +59,7 @@ class _Run:
         self.received = b""
         self.closed = self.to_flush = False
         self.said: list[type[Any]] = []
+        self.sent: list[type[Message]] = []
         self.given: tuple[int, ...] = ()
         self.reported: set[int] = set()
         self.do(self.connection.start(self.now))
@@ -122,6 +124,8 @@ class _Run:
         self.seen.append(data)
         self.to_flush = True
         for message, payload, tag in messages_of(data, None, self.connection.wire):
+            assert type(message) not in self.sent, "it was sent twice"
+            self.sent.append(type(message))
             early = isinstance(message, Accept | Reject)
             check_tag(JOIN_KIND, payload, tag, self.trust.join_key if early else self.salt)
 

@@ -10,7 +10,15 @@ from joinproto.codec import check_tag, encode
 from joinproto.errors import DecodeError
 from joinproto.framing import Frame, Framer
 from joinproto.fuzzing.mutation import Mutator
-from joinproto.fuzzing.pieces import BYTES, FRAME, SESSION, Step, units, write_script
+from joinproto.fuzzing.pieces import (
+    BYTES,
+    FRAME,
+    SESSION,
+    Step,
+    read_script,
+    units,
+    write_script,
+)
 from joinproto.grammar import WIRES
 from joinproto.keys import OPEN
 from joinproto.messages import Hello
@@ -98,3 +106,20 @@ def test_payloads_change_in_what_they_say(wire: int) -> None:
     assert any(b"\xfd" + b"\xff" * 8 in each for each in made)
     assert any(each.startswith(payload) and each != payload for each in made)
     assert len(made) > 500
+
+
+def test_a_payload_may_be_changed_by_others() -> None:
+    body = units(HELLO)[0].body
+    changed = Mutator(Random(8)).fields(HELLO, lambda payload, wire: payload + bytes((wire,)))
+    (frame,) = frames(changed)
+    assert frame.payload == body + b"\x04"
+    assert tagged(frame)
+
+
+def test_a_plain_script_has_texts_and_no_frames() -> None:
+    mutator = Mutator(Random(9), tokens=[b"GET "], plain=True)
+    data = write_script(0, [Step(BYTES, data=b"HEAD / HTTP/1.0")])
+    made = [mutator.script(data) for _ in range(2000)]
+    assert any(b"GET " in each for each in made)
+    assert not any(b"\xc4\x17\x0d\xf1" in each or b"\xe3\x17\x0d\xf1" in each for each in made)
+    assert not any(each.op == FRAME for case in made for each in read_script(case)[1])
