@@ -7,12 +7,12 @@ bytes, a header under a stale tag, fields under a valid tag.  A share of the cha
 own, which know the dictionary and what was compared with what; of frames, they too are put behind a
 valid tag.
 
-What reached something new is kept in build/fuzz/TARGET and is the start of the next run, beside
-fuzz/corpus and fuzz/regressions.  A case that breaks the target's invariant is written there as
-crash-HASH (timeout-HASH, oom-HASH), and the run ends.  Once the fault is mended, the file belongs
-in fuzz/regressions/TARGET, under a name that says what it was.
+What reached something new is kept in build/fuzz/TARGET (`--keep` says where else) and is the start
+of the next run, beside fuzz/corpus and fuzz/regressions.  A case that breaks the target's invariant
+is written there as crash-HASH (timeout-HASH, oom-HASH), and the run ends.  Once the fault is
+mended, the file belongs in fuzz/regressions/TARGET, under a name that says what it was.
 
-usage: fuzz/run.py TARGET [--seconds N] [LIBFUZZER OPTION ...]
+usage: fuzz/run.py TARGET [--seconds N] [--keep FOLDER] [LIBFUZZER OPTION ...]
        fuzz/run.py TARGET FILE ...      gives the target these cases once, without atheris
        fuzz/run.py --list               the targets
 
@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 # Nothing of joinproto yet: what is to be instrumented must not be there when atheris begins.
 from fuzz.table import CORPUS, LONGEST, REGRESSIONS, ROOT, TARGETS, Change, Target
 
-FOUND: Final = ROOT.parent / "build" / "fuzz"
+KEPT: Final = ROOT.parent / "build" / "fuzz"
 
 ASIDE: Final = ("joinproto.conformance", "joinproto.fuzzing", "joinproto.testing")
 """What is not under test does not guide."""
@@ -80,20 +80,20 @@ def instrumented(target: Target, atheris: Any) -> Callable[[bytes], object]:
         return target.check
 
 
-def options(target: Target, seconds: int, more: list[str]) -> list[str]:
+def options(target: Target, seconds: int, keep: Path, more: list[str]) -> list[str]:
     """The command line that libFuzzer is given; the first folder is where it keeps cases."""
-    found = FOUND / target.name
-    found.mkdir(parents=True, exist_ok=True)
-    folders = [found, CORPUS / target.name, REGRESSIONS / target.name]
+    kept = keep / target.name
+    kept.mkdir(parents=True, exist_ok=True)
+    folders = [kept, CORPUS / target.name, REGRESSIONS / target.name]
     return [
         *("fuzz", f"-max_total_time={seconds}", f"-max_len={LONGEST}", f"-timeout={CASE_SECONDS}"),
         *(f"-rss_limit_mb={MEGABYTES}", f"-dict={target.dictionary}"),
-        *(f"-artifact_prefix={found}/", "-print_final_stats=1", *more),
+        *(f"-artifact_prefix={kept}/", "-print_final_stats=1", *more),
         *(str(folder) for folder in folders if folder.is_dir()),
     ]
 
 
-def fuzz(target: Target, seconds: int, more: list[str]) -> int:
+def fuzz(target: Target, seconds: int, keep: Path, more: list[str]) -> int:
     """Fuzz until time is over or a case breaks the invariant; libFuzzer ends the process."""
     try:
         import atheris
@@ -103,7 +103,7 @@ def fuzz(target: Target, seconds: int, more: list[str]) -> int:
     check = instrumented(target, atheris)
     # By name: Fuzz puts another one there.
     mutate = mutation_of(target, lambda data, size: atheris.Mutate(data, size))
-    atheris.Setup(options(target, seconds, more), check, custom_mutator=mutate)
+    atheris.Setup(options(target, seconds, keep, more), check, custom_mutator=mutate)
     atheris.Fuzz()
     return 0
 
@@ -116,6 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("target", nargs="?", choices=[*TARGETS], metavar="TARGET")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="cases to try once")
     parser.add_argument("--seconds", type=int, default=60, help="how long (default: 60)")
+    parser.add_argument("--keep", type=Path, default=KEPT, metavar="FOLDER", help="where cases go")
     parser.add_argument("--list", action="store_true", help="list the targets")
     args, more = parser.parse_known_args(argv)
     if args.list:
@@ -126,7 +127,7 @@ def main(argv: list[str] | None = None) -> int:
     target = TARGETS[args.target]
     for path in args.files:
         target.check(path.read_bytes())
-    return 0 if args.files else fuzz(target, args.seconds, more)
+    return 0 if args.files else fuzz(target, args.seconds, args.keep, more)
 
 
 if __name__ == "__main__":

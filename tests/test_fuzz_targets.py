@@ -349,10 +349,7 @@ def test_a_driver_without_atheris_says_what_to_install(
     assert said.count("\n") == 1
 
 
-def test_libfuzzer_is_given_what_is_in_the_tree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "FOUND", tmp_path)
-    given = run.options(TARGETS["agent"], 7, ["-runs=3"])
+def test_libfuzzer_is_given_what_is_in_the_tree(tmp_path: Path) -> None:
+    given = run.options(TARGETS["agent"], 7, tmp_path, ["-runs=3"])
     assert {"-max_total_time=7", "-runs=3", f"-artifact_prefix={tmp_path}/agent/"} <= set(given)
     assert given[-3:] == [str(each / "agent") for each in (tmp_path, CORPUS, REGRESSIONS)]

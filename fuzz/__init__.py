@@ -1,0 +1,1 @@
+"""Fuzzing in process: targets, what they begin with, and their driver."""
