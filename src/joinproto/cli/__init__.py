@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "status": "show what a controller says of its run",
     "start": "give the start to a controller that waits for it",
     "conform": "hold an agent or a controller against the specification",
+    "fuzz": "look for faults in an agent or a controller",
     "decode": "say what frames hold, from hex or from a captured stream",
     "machines": "draw the state machines, from the tables that drive them",
     "demo": "run a controller, agents and ranks on this machine",

@@ -6,35 +6,33 @@ import argparse
 import os
 import random
 import shlex
-import signal
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
-from joinproto.errors import ConfigError
+from joinproto.cli.targets import (
+    USAGE_EXIT,
+    Misuse,
+    complain,
+    hear_signals,
+    positive,
+    reach_of,
+    read_file,
+    running_at,
+    scale,
+)
 from joinproto.grammar import WIRES
-from joinproto.limits import parse_scale
-from joinproto.runtime.addresses import parse_address
-from joinproto.runtime.salts import read_salt_file
 
 if TYPE_CHECKING:
-    from joinproto.conformance.capabilities import Reach
     from joinproto.conformance.results import Result, Run
     from joinproto.conformance.runner import Plan, Runner
-    from joinproto.keys import Salt
 
 TAKES_COMMAND: Final = True
-USAGE_EXIT: Final = 3
 JOBS: Final = 2
 
 T = TypeVar("T")
-
-
-class Misuse(Exception):
-    """The command line asks for what cannot be; the text says what to do."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,11 +132,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", metavar="DIR", type=Path, help="write results.jsonl and all reports there"
     )
-    parser.add_argument("--jobs", metavar="N", type=_positive, help="cases at a time (default: 2)")
+    parser.add_argument("--jobs", metavar="N", type=positive, help="cases at a time (default: 2)")
     parser.add_argument(
         "--time-scale",
         metavar="X",
-        type=_scale,
+        type=scale,
         default=1.0,
         help="FLODL_NET_TIMEOUT_SCALE of the run (default: 1; 0.1 is quickest)",
     )
@@ -146,19 +144,6 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-fast", action="store_true", help="begin nothing more after the first failure"
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
-    return int(text)
-
-
-def _scale(text: str) -> float:
-    try:
-        return parse_scale(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -169,8 +154,8 @@ def run(args: argparse.Namespace) -> int:
         there; 2: inconclusive; 3: wrong usage, or no case matches; 4: no target.
     """
     if args.command and args.what != "agent":
-        return _complain(
-            args, "only an agent's command stands behind --; a controller's is --start"
+        return complain(
+            _program(args), "only an agent's command stands behind --; a controller's is --start"
         )
     act: Callable[[argparse.Namespace], int] = {
         "export": _export,
@@ -180,13 +165,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         return act(args)
     except Misuse as misuse:
-        return _complain(args, str(misuse))
+        return complain(_program(args), str(misuse))
 
 
-def _complain(args: argparse.Namespace, message: str, code: int = USAGE_EXIT) -> int:
-    line = message.replace("\n", "\\n")
-    print(f"joinproto conform {args.what}: {line}", file=sys.stderr, flush=True)
-    return code
+def _program(args: argparse.Namespace) -> str:
+    return f"joinproto conform {args.what}"
 
 
 # -- a run ------------------------------------------------------------------------------------
@@ -206,21 +189,11 @@ def _test(args: argparse.Namespace) -> int:
         for name, title in runner.listed():
             print(f"{name}  {title}")
         return 0
-    _hear_signals()
+    hear_signals()
     try:
         return _run(args, plan, runner)
     except CannotStart as error:
-        return _complain(args, str(error), NO_TARGET)
-
-
-def _hear_signals() -> None:
-    """Have targets find no signal ignored that is ignored here, as SIGINT is in the background.
-
-    What is caught is reset in a new program; what is ignored stays ignored.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
+        return complain(_program(args), str(error), NO_TARGET)
 
 
 def _run(args: argparse.Namespace, plan: Plan, runner: Runner) -> int:
@@ -294,8 +267,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     from joinproto.conformance.session import Settings
     from joinproto.conformance.verdicts import Level
 
-    reach = _reach(args)
-    address, salt = _running(args)
+    reach = reach_of(args, needed=not args.list)
+    address, salt = running_at(args)
     settings = Settings(
         role=args.what,
         command=tuple(reach.command),
@@ -312,72 +285,10 @@ def _plan(args: argparse.Namespace) -> Plan:
             levels=frozenset(map(Level, args.level or Level)),
             wires=tuple(args.wire or sorted(WIRES)),
         ),
-        expectations=_read(args.expect, Expectations.read) if args.expect else Expectations({}),
+        expectations=read_file(args.expect, Expectations.read) if args.expect else Expectations({}),
         jobs=args.jobs or JOBS,
         fail_fast=args.fail_fast,
     )
-
-
-def _reach(args: argparse.Namespace) -> Reach:
-    from joinproto.conformance import capabilities as caps
-    from joinproto.conformance.capabilities import Capabilities, Reach
-    from joinproto.conformance.target import check
-
-    known = _read(args.capabilities, caps.read) if args.capabilities else None
-    address = getattr(args, "address", None)
-    given = [bool(args.command), bool(getattr(args, "start", None)), bool(address), args.ourselves]
-    if sum(given) > 1:
-        raise Misuse("only one target at a time: a command, an address, or --self")
-    if args.ourselves:
-        known = caps.of_ourselves(args.what)
-        command = known.command.replace("{python}", shlex.quote(sys.executable))
-    else:
-        command = getattr(args, "start", None) or (
-            known.command if known and not any(given) else ""
-        )
-    try:
-        words = args.command or caps.split(command)
-        check(words)
-    except ValueError as error:
-        raise Misuse(f"the command of the target: {error}") from None
-    if not words and not address and not args.list:
-        raise Misuse(
-            "no target: a command behind --, or --self"
-            if args.what == "agent"
-            else "no target: --start COMMAND, --address HOST:PORT, or --self"
-        )
-    reach = Reach(
-        role=args.what,
-        command=tuple(words),
-        capabilities=known or Capabilities(),
-        admission="pre-shared" if getattr(args, "salt_file", None) else "open",
-    )
-    if args.what == "controller" and words and not reach.can_tell("port"):
-        raise Misuse("the command must hold {port}, where the controller is to listen")
-    return reach
-
-
-def _running(args: argparse.Namespace) -> tuple[tuple[str, int] | None, Salt | None]:
-    """Address and salt of a controller that is up already."""
-    if args.what == "agent" or not args.address:
-        if getattr(args, "salt_file", None):
-            raise Misuse("--salt-file goes with --address; a command is told by {salt_file}")
-        return None, None
-    try:
-        address = parse_address(args.address)
-        salt = read_salt_file(args.salt_file)[0] if args.salt_file else None
-    except ConfigError as error:
-        raise Misuse(str(error)) from None
-    return address, salt
-
-
-def _read(path: Path, parse: Callable[[str], T]) -> T:
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Misuse(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise Misuse(f"{path}: {error}") from None
 
 
 # -- what needs no target ---------------------------------------------------------------------
@@ -412,7 +323,7 @@ def _report(args: argparse.Namespace) -> int:
     from joinproto.conformance.results import read
     from joinproto.conformance.verdicts import UNDECIDED
 
-    record = _read(args.results, lambda text: read(text.splitlines()))
+    record = read_file(args.results, lambda text: read(text.splitlines()))
     write_all(record, args.output)
     print_record(Console(), record)
     # What was cut short says nothing in all.

@@ -44,6 +44,7 @@ class Heard:
         authenticated: the harness had sent a whole frame with the right tag.
         closed: the harness has closed it, and hears nothing more.
         stays: neither side did anything to end it before the case was over.
+        wire: the version that the target spoke in its last message; None: it said none.
     """
 
     events: list[str] = field(default_factory=list)
@@ -51,6 +52,7 @@ class Heard:
     authenticated: bool = False
     closed: bool = False
     stays: bool = True
+    wire: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -313,7 +315,8 @@ class Actor:
     def _take(self, name: str, event: Event) -> None:
         heard = self.heard.setdefault(name, Heard())
         match event:
-            case Said(message=message):
+            case Said(message=message, wire=wire):
+                heard.wire = wire
                 heard.events.append(type(message).__name__)
                 heard.messages.append(message)
                 self._said(name, message)

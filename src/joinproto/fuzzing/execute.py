@@ -86,7 +86,6 @@ class Executor:
         settings: how the target is started, or where it is.
         admission: open or pre-shared.
         keys: the secrets of the run.
-        extra: environment for the target.
     """
 
     def __init__(self, settings: Settings, admission: str, keys: Keys) -> None:

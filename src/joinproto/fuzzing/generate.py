@@ -135,6 +135,13 @@ class Generator:
         entry = Entry(sequence=sequence, rows=foreseen.rows, states=foreseen.states)
         self.corpus.append(entry)
 
+    def absorb(self, sequence: Sequence) -> None:
+        """Take in a case that was kept elsewhere."""
+        foreseen = foresee(sequence, self._keys, self._scale)
+        if not foreseen.rows <= self.covered:
+            self.covered |= foreseen.rows
+            self.keep(sequence, foreseen)
+
     @property
     def missing(self) -> list[Row]:
         """The rows that no case has reached."""

@@ -1,0 +1,367 @@
+"""Looks for faults: makes cases, plays them, and makes a finding of what is wrong."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final, Protocol
+
+from joinproto.conformance.session import CannotStart, Settings
+from joinproto.conformance.world import Keys
+from joinproto.fuzzing.confirm import (
+    REPEATS,
+    TRIES,
+    Examined,
+    Examiner,
+    aftermath,
+    narrow,
+)
+from joinproto.fuzzing.execute import Executor
+from joinproto.fuzzing.finding import Finding
+from joinproto.fuzzing.generate import Generator
+from joinproto.fuzzing.lines import Lines
+from joinproto.fuzzing.oracles import Strike, judge
+from joinproto.fuzzing.sequence import Sequence
+from joinproto.fuzzing.shadow import Row
+from joinproto.fuzzing.shrink import shrink
+from joinproto.keys import OPEN, Salt
+from joinproto.limits import SALT_BYTES
+
+SANITY: Final = 50
+"""Cases after which an honest host must still be able to join."""
+
+LIFETIME: Final = 500
+"""Cases that one controller stands; a published one gives up at 1024 dials turned away."""
+
+OWN: Final = 60
+"""Of so many cases for controllers one needs a target of its own, which takes as long as all the
+others."""
+
+PATIENT: Final = 40
+"""Cases that are made, at most, for one such case to reach something new."""
+
+TRACED: Final = 8
+"""Of so many cases of a crowd one is looked at line by line, which takes longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one worker is to do.
+
+    Attributes:
+        settings: how the target is started, or where it is.
+        admission: open or pre-shared.
+        wires: the versions that cases are spoken in.
+        worker: which one it is, from 0.
+        seconds: how long it looks for faults.
+        cases: how many it plays, at most; None: as many as there is time for.
+        known: pattern of ids or buckets → why what is found there is no news.
+        ourselves: the target is joinproto's own: what code of it is reached counts too.
+        corpus: cases to begin with.
+    """
+
+    settings: Settings
+    admission: str
+    wires: tuple[int, ...]
+    worker: int = 0
+    seconds: float = 60.0
+    cases: int | None = None
+    known: Mapping[str, str] = field(default_factory=dict)
+    ourselves: bool = False
+    corpus: tuple[Sequence, ...] = ()
+
+
+class Listener(Protocol):
+    """Who hears what a hunt comes to."""
+
+    def kept(self, sequence: Sequence) -> None:
+        """A case was kept: it reached something new."""
+
+    def bucket(self, bucket: str) -> None:
+        """A fault was seen, and is being looked into."""
+
+    def finding(self, finding: Finding) -> None:
+        """A finding."""
+
+    def known(self, bucket: str, reason: str) -> None:
+        """A fault was seen that was expected."""
+
+    def counts(self, cases: int, targets: int, rows: Mapping[Row, int]) -> None:
+        """What there is since the last time."""
+
+
+def keys_of(settings: Settings, admission: str) -> Keys:
+    """The secrets of a run: the same whenever it is run with this seed."""
+    chance = random.Random(f"{settings.seed} {admission}")
+    session, other = (Salt(chance.randbytes(SALT_BYTES)) for _ in range(2))
+    session = settings.salt or session
+    is_open = admission == "open"
+    return Keys(join=OPEN if is_open else session, session=session, other=other, open=is_open)
+
+
+def reason_in(known: Mapping[str, str], finding_id: str, bucket: str) -> str:
+    """Why a finding was expected; "" where it was not."""
+    return next(
+        (
+            reason
+            for pattern, reason in known.items()
+            if pattern == bucket or fnmatchcase(finding_id, pattern) or fnmatchcase(bucket, pattern)
+        ),
+        "",
+    )
+
+
+class Hunt:
+    """See the module's first line.
+
+    Args:
+        plan: what to do.
+        listener: who hears of it.
+        notes: what other workers have kept and seen since the last time; None among it: stop.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        listener: Listener,
+        notes: Callable[[], Iterable[Any]] = tuple,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._plan = plan
+        self._listener = listener
+        self._notes = notes
+        self._clock = clock
+        settings = plan.settings
+        keys = keys_of(settings, plan.admission)
+        self._executor = Executor(settings, plan.admission, keys)
+        self._examiner = Examiner(self._executor, keys, settings.scale)
+        self._lines = Lines() if plan.ourselves else None
+        self._generator = Generator(
+            settings.role,
+            wires=plan.wires,
+            admission=plan.admission,
+            keys=keys,
+            scale=settings.scale,
+            chance=random.Random(f"{settings.seed} {plan.worker}"),
+        )
+        for sequence in plan.corpus:
+            self._generator.add(sequence)
+        self._buckets: set[str] = set()
+        self._window: list[Sequence] = []
+        self._number = 0
+        self._told = (0, 0)
+        self._rows: Counter[Row] = Counter()
+        self._stopped = False
+
+    def run(self) -> None:
+        """Look for faults until the time is over, or somebody says stop.
+
+        Raises:
+            CannotStart: the target cannot be started.
+        """
+        due = self._clock() + self._plan.seconds
+        most = self._plan.cases
+        try:
+            while self._clock() < due and (most is None or self._number < most):
+                self._hear()
+                if self._stopped:
+                    break
+                self._one()
+        finally:
+            self._executor.close()
+            self.tell()
+
+    def tell(self) -> None:
+        """Have the listener know what was done since the last time."""
+        cases, targets = self._told
+        now = (self._number, self._executor.started)
+        self._listener.counts(now[0] - cases, now[1] - targets, self._rows)
+        self._told = now
+        self._rows = Counter()
+
+    # -- one case -----------------------------------------------------------------------------
+
+    def _one(self) -> None:
+        sequence = self._next()
+        if sequence is None:
+            return
+        self._number += 1
+        if self._number % SANITY == 0:
+            self.tell()
+        if sequence.own_target and self._plan.settings.address is None:
+            return
+        self._window.append(sequence)
+        if len(self._window) % SANITY == 0:
+            self._sane()
+        if len(self._window) >= LIFETIME:
+            self._anew()
+
+    def _next(self) -> Sequence | None:
+        """Make a case and play it; None: it was none for this target."""
+        settings, generator = self._plan.settings, self._generator
+        kept = len(generator.corpus)
+        crowd = settings.role == "controller" and (
+            settings.address is not None or self._number % OWN != OWN - 1
+        )
+        lines = self._lines if not crowd or self._number % TRACED == 0 else None
+        with lines or nullcontext():
+            sequence, foreseen = generator.next(own_target=not crowd, tries=1 if crowd else PATIENT)
+        if lines is not None and lines.new() and len(generator.corpus) == kept:
+            generator.keep(sequence, foreseen)
+        for entry in generator.corpus[kept:]:
+            self._listener.kept(entry.sequence)
+        if settings.address is not None and sequence.own_target:
+            return None
+        self._rows.update(foreseen.rows)
+        seen = self._executor.play(sequence, foreseen)
+        for strike in judge(sequence, foreseen, seen):
+            if self._found(sequence, strike, Examined(strikes=[strike], seen=seen)):
+                break
+        return sequence
+
+    def _hear(self) -> None:
+        for note in self._notes():
+            match note:
+                case None:
+                    self._stopped = True
+                case Sequence():
+                    self._generator.absorb(note)
+                case str():
+                    self._buckets.add(note)
+
+    # -- what is wrong ------------------------------------------------------------------------
+
+    def _found(self, sequence: Sequence, strike: Strike, first: Examined, repeats: int = 1) -> bool:
+        """Make a finding of a fault that was seen; returns whether it is a new one."""
+        bucket = strike.bucket
+        if bucket in self._buckets:
+            return False
+        self._buckets.add(bucket)
+        finding = self._finding(sequence, strike, first, repeats)
+        if reason := reason_in(self._plan.known, finding.id, bucket):
+            self._listener.known(bucket, reason)
+            return False
+        self._listener.bucket(bucket)
+        found, last = self._examiner.confirm(sequence, bucket, repeats)
+        if found == TRIES:
+            sequence = self._smaller(sequence, bucket, repeats)
+            last = self._examiner.examine(sequence, repeats=repeats)
+            if not last.has(bucket):
+                found, last = self._examiner.confirm(sequence, bucket, repeats)
+        if not last.has(bucket):
+            last = first
+        strike = last.has(bucket) or strike
+        self._listener.finding(
+            self._finding(sequence, strike, last, repeats, found=found, tried=TRIES)
+        )
+        self._anew()
+        self._sane()
+        return True
+
+    def _finding(
+        self,
+        sequence: Sequence,
+        strike: Strike,
+        examined: Examined,
+        repeats: int,
+        *,
+        found: int = 0,
+        tried: int = 0,
+    ) -> Finding:
+        settings = self._plan.settings
+        seen = examined.seen
+        return Finding(
+            sequence=sequence,
+            strike=strike,
+            seed=settings.seed,
+            number=self._number,
+            scale=settings.scale,
+            repeats=repeats,
+            found=found,
+            tried=tried,
+            target=target_text(settings),
+            exit=seen.exit,
+            stderr=seen.stderr,
+            happenings=seen.happenings,
+        )
+
+    def _smaller(self, sequence: Sequence, bucket: str, repeats: int) -> Sequence:
+        if repeats > 1:
+            return shrink(
+                sequence,
+                lambda each: self._examiner.examine(each, repeats=repeats).has(bucket) is not None,
+                clock=self._clock,
+            )
+        self._executor.fresh()
+        return shrink(
+            sequence, lambda each: self._examiner.strikes(each, bucket), clock=self._clock
+        )
+
+    # -- the target that stands ---------------------------------------------------------------
+
+    def _anew(self) -> None:
+        self._window.clear()
+        self._executor.fresh()
+
+    def _sane(self) -> None:
+        """Whether the target is still well after all the cases that it stood."""
+        strikes = aftermath(self._executor, self._plan.wires[-1])
+        if not strikes:
+            return
+        strike, window = strikes[0], list(self._window)
+        if not window or strike.bucket in self._buckets:
+            self._anew()
+            return
+        group = narrow(window, lambda some: self._examiner.strikes_in_sum(some, strike.bucket))
+        self._found(group[-1], strike, Examined(strikes=strikes), repeats=REPEATS)
+
+
+def target_text(settings: Settings) -> str:
+    """A target as it was given: its command, or its address."""
+    if settings.address is not None:
+        host, port = settings.address
+        return f"{host}:{port}"
+    return shlex.join(settings.command)
+
+
+def first_look(plan: Plan) -> tuple[int, ...]:
+    """The versions among those of a plan that the target speaks.
+
+    Raises:
+        CannotStart: it cannot be started, or speaks none of them with an honest peer.
+    """
+    settings = plan.settings
+    executor = Executor(settings, plan.admission, keys_of(settings, plan.admission))
+    try:
+        spoken = tuple(wire for wire in plan.wires if _speaks(executor, plan, wire))
+    finally:
+        executor.close()
+    if not spoken:
+        versions = " or ".join(map(str, plan.wires))
+        raise CannotStart(
+            f"{target_text(settings)} does not take part as an honest peer speaks to it"
+            f" (wire {versions}, {plan.admission} admission)"
+        )
+    return spoken
+
+
+def _speaks(executor: Executor, plan: Plan, wire: int) -> bool:
+    agent = plan.settings.role == "agent"
+    steps = ({"accept": "c"}, {"say": "Reject"})
+    if not agent:
+        steps = ({"dial": "c"}, {"say": "Hello"})
+    sequence = Sequence(
+        role=plan.settings.role, wire=wire, admission=plan.admission, steps=(*steps, _LOOK)
+    )
+    heard = executor.play(sequence).heard.get("c")
+    return heard is not None and heard.wire == wire and heard.events[0] in ("Hello", "Accept")
+
+
+_LOOK: Final = {"look": "c", "within": 5.0}
