@@ -47,7 +47,7 @@ class NotMeasured(Exception):
     """Why a figure is not there."""
 
 
-def guided(seconds: int) -> float:
+def guided(seconds: float) -> float:
     """Cases a second under atheris.
 
     Raises:
@@ -56,7 +56,7 @@ def guided(seconds: int) -> float:
     if find_spec("atheris") is None:
         raise NotMeasured("not run: no atheris (requirements/fuzz.lock)")
     with tempfile.TemporaryDirectory(prefix="joinproto-bench-") as folder:
-        options = ["--seconds", str(seconds), "--keep", folder]
+        options = ["--seconds", f"{seconds:.0f}", "--keep", folder]
         command = [sys.executable, str(ROOT / "run.py"), TARGET, *options]
         done = subprocess.run(command, capture_output=True, text=True)
     rate = re.search(r"^stat::average_exec_per_sec: *(\d+)$", done.stderr, re.MULTILINE)
@@ -66,7 +66,7 @@ def guided(seconds: int) -> float:
     return float(rate[1])
 
 
-def unguided(seconds: int) -> float:
+def unguided(seconds: float) -> float:
     """Cases a second without coverage: changing a case, and checking it."""
     target = TARGETS[TARGET]
     random = Random(1)
@@ -83,7 +83,7 @@ def unguided(seconds: int) -> float:
     return count / took
 
 
-def sessions(seconds: int) -> float:
+def sessions(seconds: float) -> float:
     """Sessions a second over TCP with our own controller, two jobs.
 
     Raises:
@@ -100,7 +100,7 @@ def sessions(seconds: int) -> float:
         return float(json.loads(results.read_text())["cases_per_second"])
 
 
-MEASUREMENTS: Final[dict[str, tuple[Callable[[int], float], str, float]]] = {
+MEASUREMENTS: Final[dict[str, tuple[Callable[[float], float], str, float]]] = {
     "guided": (guided, "codec, tagged anew, guided by coverage", 2000),
     "unguided": (unguided, "codec, tagged anew, without coverage", 5000),
     "sessions": (sessions, "sessions over TCP with our controller", 300),
@@ -108,7 +108,7 @@ MEASUREMENTS: Final[dict[str, tuple[Callable[[int], float], str, float]]] = {
 """Name → how it is measured, what it is called, and the least that is enough a second."""
 
 
-def row_of(name: str, seconds: int) -> Row:
+def row_of(name: str, seconds: float) -> Row:
     """A row, measured."""
     measure, title, least = MEASUREMENTS[name]
     row = Row(title, name, "", Goal(least, least=True, relative=False), "/s")

@@ -11,7 +11,7 @@ from itertools import islice
 
 import pytest
 
-from bench import _load
+from bench import _load, fuzz
 from bench._dialing import dialers, wrong_ranks
 from bench._load import Plan
 from bench._report import chosen, report
@@ -156,3 +156,19 @@ def test_rows_are_chosen_by_name() -> None:
     assert chosen("c,a", ["a", "b", "c"]) == ["a", "c"]
     with pytest.raises(argparse.ArgumentTypeError, match="^no 'd'; there are a, b, c$"):
         chosen("d", ["a", "b", "c"])
+
+
+# -- fuzzing ----------------------------------------------------------------------------------
+
+
+def test_cases_are_counted() -> None:
+    row = fuzz.row_of("unguided", 0.1)
+    assert row.our_median
+    assert row.note == ""
+
+
+def test_without_atheris_nothing_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz, "find_spec", lambda name: None)
+    row = fuzz.row_of("guided", 1)
+    assert (row.ours, row.reached) == ([], None)
+    assert row.note == "not run: no atheris (requirements/fuzz.lock)"
