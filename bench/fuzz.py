@@ -94,7 +94,7 @@ def sessions(seconds: float) -> float:
         command = [*OURS, "fuzz", "controller", *options, "--output", folder]
         done = subprocess.run(command, capture_output=True, text=True)
         results = Path(folder) / "results.json"
-        if done.returncode or not results.exists():
+        if not results.exists():
             last = done.stderr.strip().splitlines()[-1:]
             raise NotMeasured(f"exit code {done.returncode}: {' '.join(last)}")
         return float(json.loads(results.read_text())["cases_per_second"])
