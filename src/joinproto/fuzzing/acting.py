@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,9 +90,14 @@ class Actor:
         self.unreachable = ""
         self.sent = 0
         self._members: dict[str, Member] = {}
+        self._looked: dict[str, int] = {}
         self._accepted = False
         self._formed = False
         self.elsewhere: set[str] = set()
+
+    def rest(self) -> None:
+        """Wait a moment: what was done is not answered, and is to be noticed before what comes."""
+        self._pause(GLANCE)
 
     def do(self, step: Step) -> None:
         """Do one step; what can no longer be done is left out, as it would be on a real network."""
@@ -105,6 +110,25 @@ class Actor:
             while (event := conversation.take()) is not None:
                 self._take(name, event)
 
+    def so_far(self) -> dict[str, int]:
+        """How much has come on each connection."""
+        self.world.run(self.world.now())
+        self.listen()
+        return {name: len(heard.events) for name, heard in self.heard.items()}
+
+    def catch_up(self, expected: Mapping[str, int]) -> None:
+        """Wait, not for long, until as much has come on each connection as is to come.
+
+        Order across connections is nothing that a network keeps: what is done on one must not
+        overtake what was said on another.
+        """
+        due = self.world.now() + LOOK
+        while self.world.now() < due:
+            there = self.so_far()
+            if all(there[name] >= count for name, count in expected.items() if self._hears(name)):
+                return
+            self.world.run(due)
+
     def finish(self, patience: float) -> None:
         """Send no more on what is still open, and wait until the target has ended all of it.
 
@@ -114,9 +138,6 @@ class Actor:
             patience: seconds after which it is not waited for any more.
         """
         due = self.world.now() + patience
-        if len(self.heard) > 1:
-            # What was said last on one connection is not to be overtaken by the end of another.
-            self._pause(GLANCE)
         for name, heard in self.heard.items():
             heard.stays = self._open(name) and not heard.ended
             self._act(name, self.world.half_close)
@@ -125,6 +146,14 @@ class Actor:
         while self.world.now() < due and not all(map(self._over, self.heard)):
             self.world.run(due)
             self.listen()
+        if any(heard.closed for heard in self.heard.values()):
+            # It has no way to say that it has noticed, and must have before the next case.
+            self.rest()
+
+    def _hears(self, name: str) -> bool:
+        """Whether something of this protocol can still come on a connection."""
+        heard = self.heard.get(name)
+        return heard is not None and not (heard.closed or heard.ended or name in self.elsewhere)
 
     def _over(self, name: str) -> bool:
         return self.world.conversations[name].closed or self.heard[name].ended
@@ -133,6 +162,7 @@ class Actor:
 
     def _dial(self, step: Step) -> None:
         name = step["dial"]
+        self._again(name)
         try:
             self.world.dial(name, raw=False)
         except Unreachable as error:
@@ -152,6 +182,7 @@ class Actor:
         So a published controller does, and an agent that tries several versions finds its way.
         """
         name = step["accept"]
+        self._again(name)
         self._accepted = True
         for _ in range(DIALS):
             if not self._next_dial(name, float(step.get("within", DIAL))):
@@ -171,8 +202,16 @@ class Actor:
             self.world.run(due)
         return True
 
+    def _again(self, name: str) -> None:
+        """A name is used again: of the connection that had it nobody would know any more."""
+        if self._open(name) or (name in self.heard and not self.heard[name].ended):
+            self.world.close(name)
+            self.heard[name].closed = True
+            self.rest()
+
     def _begin(self, name: str) -> None:
         self.heard[name] = Heard()
+        self._looked[name] = 0
         self._members[name] = Member(host=f"{name}-{self._number}")
 
     def _listen(self, step: Step) -> None:
@@ -247,18 +286,22 @@ class Actor:
         self.looks.append(self._hear(step["look"], within if comes else min(within, GLANCE)))
 
     def _hear(self, name: str, within: float) -> bool:
-        """Wait until the target does something on a connection; returns whether it did."""
+        """Wait until the target does something more on a connection than when this was last asked.
+
+        Returns whether it did.
+        """
         heard = self.heard.get(name)
         if heard is None or self.world.conversations[name].closed:
             return False
         if name in self.elsewhere:
             within = min(within, GLANCE)
-        before = len(heard.events)
+        before = self._looked[name]
         due = self.world.now() + within
         self.listen()
         while len(heard.events) == before and self.world.now() < due and not heard.ended:
             self.world.run(due)
             self.listen()
+        self._looked[name] = len(heard.events)
         return len(heard.events) > before
 
     def _signal(self, step: Step) -> None:

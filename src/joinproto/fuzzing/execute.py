@@ -17,7 +17,7 @@ from joinproto.conformance.session import Settings, start_target
 from joinproto.conformance.target import CASE_VARIABLE
 from joinproto.conformance.world import Flood, Keys
 from joinproto.fuzzing.acting import Actor, Heard
-from joinproto.fuzzing.sequence import Sequence
+from joinproto.fuzzing.sequence import Sequence, Step, verb
 from joinproto.fuzzing.shadow import Foreseen, case_of
 
 PATIENCE = 2.0
@@ -180,8 +180,7 @@ class _Standing:
         actor = Actor(world, sequence.wire, looks, self._played)
         seen = Observation()
         try:
-            for step in sequence.steps:
-                actor.do(step)
+            _do(actor, sequence, foreseen)
             actor.finish(PATIENCE)
             self._wait_for_exit(sequence, foreseen)
         except Flood as flood:
@@ -276,6 +275,22 @@ class _Standing:
                 found.children = len(children.split())
         return found
 
+
+def _do(actor: Actor, sequence: Sequence, foreseen: Foreseen | None) -> None:
+    """Do the steps of a case, each once what came before it has had its effect."""
+    last: Step | None = None
+    for number, step in enumerate((*sequence.steps, None)):
+        if foreseen is not None:
+            actor.catch_up(foreseen.due[number])
+            if last is not None and verb(last) in UNANSWERED:
+                actor.rest()
+        if step is not None:
+            actor.do(step)
+        last = step
+
+
+UNANSWERED = frozenset(("half_close", "close", "reset", "signal", "rank"))
+"""Acts of which a target may notice, and say nothing."""
 
 SPARE = 16
 """Descriptors, or children, that a target may have more of without having leaked them."""

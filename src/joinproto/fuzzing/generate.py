@@ -32,7 +32,7 @@ BOUNDARIES: Final = (
 TEXTS: Final = ("", " ", "a", "\0", "é", "𝄞", "a" * 251, "a" * 5000, "../x", "<b>", '"', "%s")
 
 LOOK: Final = 0.5
-SHORT: Final = 0.05
+SHORT: Final = 0.01
 
 MAX_STEPS: Final = 14
 
@@ -138,6 +138,7 @@ class Generator:
     def absorb(self, sequence: Sequence) -> None:
         """Take in a case that was kept elsewhere."""
         foreseen = foresee(sequence, self._keys, self._scale)
+        self._counts.update(foreseen.rows)
         if not foreseen.rows <= self.covered:
             self.covered |= foreseen.rows
             self.keep(sequence, foreseen)
@@ -167,9 +168,11 @@ class Generator:
         ]
         chosen = self._chance.choices(entries, weights)[0].sequence
         # Mostly one change at a time: what is new then has one reason.
+        changed = chosen
         for _ in range(self._chance.choice((1, 1, 1, 2, 3))):
-            chosen = self._mutator.change(chosen)
-        return chosen
+            changed = self._mutator.change(changed)
+        # What was to be cheap stays so: another quorum, or a signal, takes a target of its own.
+        return chosen if own_target is False and changed.own_target else changed
 
     def _aimed(self, entries: list[Entry]) -> Sequence | None:
         """A case that ends where a row is missing, with what that row is about behind it."""

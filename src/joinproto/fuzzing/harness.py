@@ -104,10 +104,12 @@ class _Worker:
 @dataclass(kw_only=True)
 class _Sum:
     cases: int = 0
+    sessions: int = 0
     targets: int = 0
     rows: Counter[Row] = field(default_factory=Counter)
     findings: dict[str, Finding] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)
+    doubts: Counter[str] = field(default_factory=Counter)
     kept: list[Sequence] = field(default_factory=list)
     cannot: str = ""
 
@@ -202,9 +204,11 @@ class Harness:
             started=started,
             seconds=time.monotonic() - self._began,
             cases=found.cases,
+            sessions=found.sessions,
             targets=found.targets,
             findings=tuple(found.findings.values()),
             known={bucket: why for bucket, why in found.known.items() if bucket not in old},
+            doubts=dict(found.doubts),
             regressions=regressions,
             covered=dict(found.rows),
             interrupted=self._interrupted,
@@ -271,8 +275,9 @@ class Harness:
     def _take(self, values: Mapping[str, Any]) -> None:
         total = self._sum
         match values:
-            case {"cases": cases, "targets": targets, "rows": rows}:
+            case {"cases": cases, "sessions": sessions, "targets": targets, "rows": rows}:
                 total.cases += cases
+                total.sessions += sessions
                 total.targets += targets
                 for *row, count in rows:
                     total.rows[row[0], row[1], row[2]] += count
@@ -282,6 +287,8 @@ class Harness:
                 self._found(Finding.from_json(finding))
             case {"known": [bucket, reason]}:
                 total.known[bucket] = reason
+            case {"doubt": bucket}:
+                total.doubts[bucket] += 1
             case {"cannot": text}:
                 total.cannot = text
 

@@ -24,7 +24,7 @@ from joinproto.fuzzing.confirm import (
 )
 from joinproto.fuzzing.execute import Executor
 from joinproto.fuzzing.finding import Finding
-from joinproto.fuzzing.generate import Generator
+from joinproto.fuzzing.generate import Generator, waits
 from joinproto.fuzzing.lines import Lines
 from joinproto.fuzzing.oracles import Strike, judge
 from joinproto.fuzzing.sequence import Sequence
@@ -39,9 +39,15 @@ SANITY: Final = 50
 LIFETIME: Final = 500
 """Cases that one controller stands; a published one gives up at 1024 dials turned away."""
 
-OWN: Final = 60
-"""Of so many cases for controllers one needs a target of its own, which takes as long as all the
-others."""
+OWN_SHARE: Final = 0.5
+SMALL_SHARE: Final = 0.1
+"""Of the time goes into cases for controllers that need a target of their own, as long as rows of
+the machine are missing, and then.  It is reckoned and not measured, so that a seed means the same
+cases on every machine."""
+
+START_COST: Final = 0.6
+PLAY_COST: Final = 0.004
+"""Seconds that a start, and a case that waits for nothing, take."""
 
 PATIENT: Final = 40
 """Cases that are made, at most, for one such case to reach something new."""
@@ -77,6 +83,10 @@ class Plan:
     corpus: tuple[Sequence, ...] = ()
 
 
+DOUBTS: Final = 3
+"""How often what was never found again is looked into anew."""
+
+
 class Listener(Protocol):
     """Who hears what a hunt comes to."""
 
@@ -86,14 +96,17 @@ class Listener(Protocol):
     def bucket(self, bucket: str) -> None:
         """A fault was seen, and is being looked into."""
 
+    def doubt(self, bucket: str) -> None:
+        """Something seemed wrong, and was not found again in any try."""
+
     def finding(self, finding: Finding) -> None:
         """A finding."""
 
     def known(self, bucket: str, reason: str) -> None:
         """A fault was seen that was expected."""
 
-    def counts(self, cases: int, targets: int, rows: Mapping[Row, int]) -> None:
-        """What there is since the last time."""
+    def counts(self, cases: int, sessions: int, targets: int, rows: Mapping[Row, int]) -> None:
+        """What there is since the last time: cases, connections in them, starts, rows reached."""
 
 
 def keys_of(settings: Settings, admission: str) -> Keys:
@@ -154,9 +167,12 @@ class Hunt:
         for sequence in plan.corpus:
             self._generator.add(sequence)
         self._buckets: set[str] = set()
+        self._doubts: Counter[str] = Counter()
         self._window: list[Sequence] = []
         self._number = 0
-        self._told = (0, 0)
+        self._cost = self._own_cost = 0.0
+        self._sessions = 0
+        self._told = (0, 0, 0)
         self._rows: Counter[Row] = Counter()
         self._stopped = False
 
@@ -180,9 +196,9 @@ class Hunt:
 
     def tell(self) -> None:
         """Have the listener know what was done since the last time."""
-        cases, targets = self._told
-        now = (self._number, self._executor.started)
-        self._listener.counts(now[0] - cases, now[1] - targets, self._rows)
+        now = (self._number, self._sessions, self._executor.started)
+        cases, sessions, targets = (new - old for new, old in zip(now, self._told, strict=True))
+        self._listener.counts(cases, sessions, targets, self._rows)
         self._told = now
         self._rows = Counter()
 
@@ -208,7 +224,7 @@ class Hunt:
         settings, generator = self._plan.settings, self._generator
         kept = len(generator.corpus)
         crowd = settings.role == "controller" and (
-            settings.address is not None or self._number % OWN != OWN - 1
+            settings.address is not None or self._own_cost > self._share * self._cost
         )
         lines = self._lines if not crowd or self._number % TRACED == 0 else None
         with lines or nullcontext():
@@ -219,12 +235,25 @@ class Hunt:
             self._listener.kept(entry.sequence)
         if settings.address is not None and sequence.own_target:
             return None
+        self._reckon(sequence)
         self._rows.update(foreseen.rows)
         seen = self._executor.play(sequence, foreseen)
+        self._sessions += len(seen.heard)
         for strike in judge(sequence, foreseen, seen):
             if self._found(sequence, strike, Examined(strikes=[strike], seen=seen)):
                 break
         return sequence
+
+    @property
+    def _share(self) -> float:
+        return OWN_SHARE if self._generator.missing else SMALL_SHARE
+
+    def _reckon(self, sequence: Sequence) -> None:
+        cost = waits(sequence, self._plan.settings.scale) + PLAY_COST
+        if sequence.own_target:
+            cost += START_COST
+            self._own_cost += cost
+        self._cost += cost
 
     def _hear(self) -> None:
         for note in self._notes():
@@ -248,13 +277,22 @@ class Hunt:
         if reason := reason_in(self._plan.known, finding.id, bucket):
             self._listener.known(bucket, reason)
             return False
-        self._listener.bucket(bucket)
         found, last = self._examiner.confirm(sequence, bucket, repeats)
+        if found:
+            self._listener.bucket(bucket)
         if found == TRIES:
             sequence = self._smaller(sequence, bucket, repeats)
             last = self._examiner.examine(sequence, repeats=repeats)
             if not last.has(bucket):
                 found, last = self._examiner.confirm(sequence, bucket, repeats)
+        if not found and strike.oracle != "died":
+            # Nothing was wrong, or the machine was too busy for the answer to come in time.
+            self._doubts[bucket] += 1
+            if self._doubts[bucket] < DOUBTS:
+                self._buckets.discard(bucket)
+            self._listener.doubt(bucket)
+            self._anew()
+            return False
         if not last.has(bucket):
             last = first
         strike = last.has(bucket) or strike

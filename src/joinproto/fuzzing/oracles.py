@@ -125,7 +125,7 @@ def _crashes(sequence: Sequence, foreseen: Foreseen, seen: Observation) -> Itera
 
 def _on_host(foreseen: Foreseen, seen: Observation) -> Iterator[Strike]:
     state = _state(foreseen)
-    if seen.exit is None and foreseen.exit is not None:
+    if seen.exit is None and foreseen.exit is not None and _got_there(foreseen, seen):
         yield Strike(oracle="hung", what="it did not end", where=f"{state}, process")
     strange = seen.started - foreseen.children
     if strange and not foreseen.children:
@@ -135,6 +135,14 @@ def _on_host(foreseen: Foreseen, seen: Observation) -> Iterator[Strike]:
     if seen.grown > MEMORY + PER_BYTE * seen.sent:
         grown = f"{seen.grown >> 20} MiB for {seen.sent} bytes"
         yield Strike(oracle="memory", what=grown, where=state)
+
+
+def _got_there(foreseen: Foreseen, seen: Observation) -> bool:
+    """Whether the target has said all that leads to its end."""
+    return all(
+        name in seen.heard and not Counter(_messages(should)) - Counter(_messages(seen.heard[name]))
+        for name, should in foreseen.heard.items()
+    )
 
 
 def _state(foreseen: Foreseen) -> str:

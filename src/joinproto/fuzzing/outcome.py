@@ -45,9 +45,11 @@ class Outcome:
         started: when it began, ISO 8601 in UTC.
         seconds: how long it took.
         cases: how many were played, those of confirming and shrinking not counted.
+        sessions: how many connections there were in them.
         targets: how often a target was started.
         findings: those that are new.
         known: the bucket of what was seen and expected → the reason.
+        doubts: the bucket of what seemed wrong and was never found again → how often.
         regressions: what was replayed first.
         covered: row of the machine's table → how many cases reached it.
         interrupted: it was ended from outside before its time.
@@ -63,9 +65,11 @@ class Outcome:
     started: str
     seconds: float
     cases: int
+    sessions: int
     targets: int
     findings: tuple[Finding, ...] = ()
     known: Mapping[str, str] = field(default_factory=dict)
+    doubts: Mapping[str, int] = field(default_factory=dict)
     regressions: tuple[Regression, ...] = ()
     covered: Mapping[Row, int] = field(default_factory=dict)
     interrupted: bool = False
@@ -119,6 +123,7 @@ class Outcome:
             "seconds": round(self.seconds, 3),
             "cases": self.cases,
             "cases_per_second": round(self.rate, 1),
+            "sessions": self.sessions,
             "targets": self.targets,
             "findings": [
                 {
@@ -134,6 +139,7 @@ class Outcome:
                 for each in self.findings
             ],
             "known": dict(self.known),
+            "doubts": dict(self.doubts),
             "regressions": [
                 {"file": each.file, "id": each.finding.id, "again": each.again}
                 for each in self.regressions

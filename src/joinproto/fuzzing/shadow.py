@@ -102,6 +102,8 @@ class Foreseen:
         rows: the rows that were taken.
         heard: connection → what they did on it.
         looks: for each step `look` in turn, whether something came.
+        due: for each step in turn, and for the end: connection → how much they had done on it
+            before that.
         states: connection → where the machine was with it after the last step; for an agent under
             "".
         exit: the code with which the target ended; None: it did not.
@@ -111,6 +113,7 @@ class Foreseen:
     rows: frozenset[Row]
     heard: Mapping[str, Heard]
     looks: tuple[bool, ...]
+    due: tuple[Mapping[str, int], ...]
     states: Mapping[str, str]
     exit: int | None
     children: frozenset[str] = field(default=frozenset())
@@ -126,15 +129,19 @@ def foresee(sequence: Sequence, keys: Keys, scale: float) -> Foreseen:
     else:
         world = _Controller(case, keys, scale, taken)
     actor = Actor(world, sequence.wire)
+    due = []
     for step in sequence.steps:
+        due.append(actor.so_far())
         with suppress(NotInMemory):
             actor.do(step)
+    due.append(actor.so_far())
     states = world.states()
     actor.finish(SETTLE)
     return Foreseen(
         rows=frozenset(taken),
         heard=actor.heard,
         looks=tuple(actor.looks),
+        due=tuple(due),
         states=states,
         exit=None if world.exit is None else world.exit.code,
         children=frozenset(world.children),

@@ -92,6 +92,10 @@ class Writer:
         """See `joinproto.fuzzing.hunt.Listener`."""
         self.line(bucket=bucket)
 
+    def doubt(self, bucket: str) -> None:
+        """See `joinproto.fuzzing.hunt.Listener`."""
+        self.line(doubt=bucket)
+
     def finding(self, finding: Finding) -> None:
         """See `joinproto.fuzzing.hunt.Listener`."""
         self.line(finding=finding.to_json())
@@ -100,9 +104,10 @@ class Writer:
         """See `joinproto.fuzzing.hunt.Listener`."""
         self.line(known=[bucket, reason])
 
-    def counts(self, cases: int, targets: int, rows: Mapping[Row, int]) -> None:
+    def counts(self, cases: int, sessions: int, targets: int, rows: Mapping[Row, int]) -> None:
         """See `joinproto.fuzzing.hunt.Listener`."""
-        self.line(cases=cases, targets=targets, rows=[[*row, n] for row, n in rows.items()])
+        counted = [[*row, number] for row, number in rows.items()]
+        self.line(cases=cases, sessions=sessions, targets=targets, rows=counted)
 
 
 class Reader:
