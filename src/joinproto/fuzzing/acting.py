@@ -24,6 +24,9 @@ LOOK = 0.5
 GLANCE = 0.003
 """Seconds for an answer that should not come."""
 
+REST = 0.001
+"""Seconds in which a target notices what it does not answer."""
+
 DIALS = 3
 """Dials of an agent, at most, until one is in the version of the case."""
 
@@ -97,7 +100,7 @@ class Actor:
 
     def rest(self) -> None:
         """Wait a moment: what was done is not answered, and is to be noticed before what comes."""
-        self._pause(GLANCE)
+        self._pause(REST)
 
     def do(self, step: Step) -> None:
         """Do one step; what can no longer be done is left out, as it would be on a real network."""

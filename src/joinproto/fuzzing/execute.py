@@ -282,7 +282,7 @@ def _do(actor: Actor, sequence: Sequence, foreseen: Foreseen | None) -> None:
     for number, step in enumerate((*sequence.steps, None)):
         if foreseen is not None:
             actor.catch_up(foreseen.due[number])
-            if last is not None and verb(last) in UNANSWERED:
+            if last is not None and verb(last) in UNANSWERED and step is not None:
                 actor.rest()
         if step is not None:
             actor.do(step)

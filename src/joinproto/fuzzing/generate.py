@@ -32,7 +32,7 @@ BOUNDARIES: Final = (
 TEXTS: Final = ("", " ", "a", "\0", "é", "𝄞", "a" * 251, "a" * 5000, "../x", "<b>", '"', "%s")
 
 LOOK: Final = 0.5
-SHORT: Final = 0.01
+SHORT: Final = 0.003
 
 MAX_STEPS: Final = 14
 
