@@ -134,7 +134,7 @@ def _add_hunt(parser: argparse.ArgumentParser) -> None:
     add("--max-cases", metavar="N", type=positive, help="cases to play, at most")
     add("--stop-after", metavar="N", type=positive, help="findings after which it is enough")
     add("--seed", metavar="N", type=int, help="of all chance; without it a new one, which is told")
-    add("--jobs", metavar="N", type=positive, default=JOBS, help="targets at a time (default: 2)")
+    add("--jobs", metavar="N", type=positive, help="targets at a time (default: 2)")
     add(
         "--wire",
         action="append",
@@ -208,7 +208,7 @@ def _hunt(args: argparse.Namespace) -> int:
     with terminal:
         harness = Harness(
             plan,
-            jobs=args.jobs,
+            jobs=args.jobs or JOBS,
             stop_after=args.stop_after,
             tell=lambda finding: terminal.tell(finding, finding.write(folder)),
             progress=terminal.progress,
@@ -263,6 +263,10 @@ def _plan(args: argparse.Namespace) -> Plan:
     from joinproto.fuzzing import corpus
     from joinproto.fuzzing.hunt import Plan
 
+    if getattr(args, "address", None):
+        if args.jobs not in (None, 1):
+            raise Misuse("hosts of two jobs are in each other's way at one --address; use --jobs 1")
+        args.jobs = 1
     seed = random.SystemRandom().randrange(2**32) if args.seed is None else args.seed
     reach = reach_of(args)
     settings = _settings(args, args.what, reach, args.time_scale or SCALE, seed)

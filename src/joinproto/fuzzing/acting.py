@@ -30,6 +30,9 @@ REST = 0.001
 DIALS = 3
 """Dials of an agent, at most, until one is in the version of the case."""
 
+PIECES = 100
+"""Pieces, at most, in which something arrives slowly: all of it within any deadline."""
+
 UP = 1.0
 """Seconds in which a rank that has to be there must have come up."""
 
@@ -261,6 +264,8 @@ class Actor:
 
     def _pieces(self, name: str, data: bytes, step: Step, text: str) -> None:
         chunk = step.get("chunk", 0) or len(data) or 1
+        if step.get("pause"):
+            chunk = max(chunk, -(-len(data) // PIECES))
         for start in range(0, len(data), chunk):
             if not self._open(name):
                 return

@@ -95,6 +95,7 @@ class Executor:
         self._admission = admission
         self._keys = keys
         self._standing: _Standing | None = None
+        self._played = 0
 
     def play(self, sequence: Sequence, foreseen: Foreseen | None = None) -> Observation:
         """Play a case.
@@ -106,17 +107,19 @@ class Executor:
         Raises:
             CannotStart: the target cannot be started.
         """
+        # One controller may stand many cases, and at an address it outlives what is started here.
+        self._played += 1
         if self.settings.address is None and sequence.own_target:
             alone = self._start(sequence)
             try:
-                return alone.play(sequence, foreseen)
+                return alone.play(sequence, foreseen, self._played)
             finally:
                 alone.close()
         if self._standing is not None and self._standing.over:
             self.fresh()
         if self._standing is None:
             self._standing = self._start(sequence)
-        return self._standing.play(sequence, foreseen)
+        return self._standing.play(sequence, foreseen, self._played)
 
     def fresh(self) -> None:
         """Let go of the controller that stands; the next case gets a new one."""
@@ -150,7 +153,6 @@ class _Standing:
         self._folder = tempfile.TemporaryDirectory(prefix="joinproto-fuzz-")
         self._usual: Weight | None = None
         self._peak = 0
-        self._played = 0
         try:
             start_target(
                 settings,
@@ -169,15 +171,14 @@ class _Standing:
         """Whether it has ended."""
         return self._world.exit is not None
 
-    def play(self, sequence: Sequence, foreseen: Foreseen | None) -> Observation:
+    def play(self, sequence: Sequence, foreseen: Foreseen | None, number: int) -> Observation:
         """Play a case, and look at what it did to the target."""
         world = self._world
         world.clear()
         if not self._peak:
             self._peak = self._weight().peak
         looks = () if foreseen is None else foreseen.looks
-        self._played += 1
-        actor = Actor(world, sequence.wire, looks, self._played)
+        actor = Actor(world, sequence.wire, looks, number)
         seen = Observation()
         try:
             _do(actor, sequence, foreseen)
