@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,7 @@ class Actor:
         foreseen: for each `look` in turn, whether something will come; one for which nothing will
             is not worth waiting for.
         number: of the case; hosts carry it in their names, so that no case is in another's way.
+        children: what the target will start, which is worth waiting for.
 
     Attributes:
         looks: for each `look` in turn, whether something came.
@@ -85,9 +86,15 @@ class Actor:
     """
 
     def __init__(
-        self, world: World, wire: int, foreseen: Iterable[bool] = (), number: int = 0
+        self,
+        world: World,
+        wire: int,
+        foreseen: Iterable[bool] = (),
+        number: int = 0,
+        children: Container[str] = (),
     ) -> None:
         self._number = number
+        self._children = children
         self.looks: list[bool] = []
         self._foreseen = iter(foreseen)
         self.world = world
@@ -97,6 +104,7 @@ class Actor:
         self.sent = 0
         self._members: dict[str, Member] = {}
         self._looked: dict[str, int] = {}
+        self._behind: set[str] = set()
         self._accepted = False
         self._formed = False
         self.elsewhere: set[str] = set()
@@ -129,19 +137,29 @@ class Actor:
         overtake what was said on another.
         """
         due = self.world.now() + LOOK
-        while self.world.now() < due:
+        while True:
             there = self.so_far()
-            if all(there[name] >= count for name, count in expected.items() if self._hears(name)):
+            behind = {
+                name
+                for name, count in expected.items()
+                if self._hears(name) and there[name] < count and name not in self._behind
+            }
+            if not behind:
+                return
+            if self.world.now() >= due:
+                # What does not come now will not come later either.
+                self._behind |= behind
                 return
             self.world.run(due)
 
-    def finish(self, patience: float) -> None:
+    def finish(self, patience: float, mute: frozenset[str] = frozenset()) -> None:
         """Send no more on what is still open, and wait until the target has ended all of it.
 
         What the target had to say before it took the end of the stream has come by then.
 
         Args:
             patience: seconds after which it is not waited for any more.
+            mute: connections of which it is known that the target will not end them.
         """
         due = self.world.now() + patience
         for name, heard in self.heard.items():
@@ -149,7 +167,8 @@ class Actor:
             self._act(name, self.world.half_close)
         self.world.run(self.world.now())
         self.listen()
-        while self.world.now() < due and not all(map(self._over, self.heard)):
+        waited_for = self.heard.keys() - mute
+        while self.world.now() < due and not all(map(self._over, waited_for)):
             self.world.run(due)
             self.listen()
         if any(heard.closed for heard in self.heard.values()):
@@ -318,7 +337,7 @@ class Actor:
 
     def _rank(self, step: Step) -> None:
         name = str(step["rank"])
-        due = self.world.now() + (UP if self._formed else 0.0)
+        due = self.world.now() + (UP if self._formed and name in self._children else 0.0)
         while name not in self.world.children and self.world.now() < due:
             self.world.run(due)
         children = self.world.children.get(name, [])

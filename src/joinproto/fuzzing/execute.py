@@ -6,6 +6,7 @@ import os
 import secrets
 import tempfile
 import time
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,9 @@ from joinproto.fuzzing.shadow import Foreseen, case_of
 
 PATIENCE = 2.0
 """Seconds in which a target must have ended what it has to end; it does so at once."""
+
+BRIEF = 0.05
+"""Seconds for it to do so, where it is known not to do so always."""
 
 EXIT = 5.0
 """Seconds in which it must itself have ended, once it has to."""
@@ -92,6 +96,8 @@ class Executor:
         self.settings = settings
         self.started = 0
         """How often a target was started."""
+        self.unending: set[str] = set()
+        """States in which the target is known not to end a connection when it should."""
         self._admission = admission
         self._keys = keys
         self._standing: _Standing | None = None
@@ -112,14 +118,14 @@ class Executor:
         if self.settings.address is None and sequence.own_target:
             alone = self._start(sequence)
             try:
-                return alone.play(sequence, foreseen, self._played)
+                return alone.play(sequence, foreseen, self._played, self.unending)
             finally:
                 alone.close()
         if self._standing is not None and self._standing.over:
             self.fresh()
         if self._standing is None:
             self._standing = self._start(sequence)
-        return self._standing.play(sequence, foreseen, self._played)
+        return self._standing.play(sequence, foreseen, self._played, self.unending)
 
     def fresh(self) -> None:
         """Let go of the controller that stands; the next case gets a new one."""
@@ -129,7 +135,9 @@ class Executor:
 
     def honest(self, wire: int) -> str:
         """Have an honest host join the controller that stands; why it could not, or ""."""
-        return "" if self._standing is None else self._standing.honest(wire)
+        if self._standing is None:
+            return ""
+        return self._standing.honest(wire, BRIEF if self.unending else PATIENCE)
 
     def leaked(self) -> str:
         """What the controller that stands has not let go of; "" where that is nothing."""
@@ -171,18 +179,23 @@ class _Standing:
         """Whether it has ended."""
         return self._world.exit is not None
 
-    def play(self, sequence: Sequence, foreseen: Foreseen | None, number: int) -> Observation:
+    def play(
+        self, sequence: Sequence, foreseen: Foreseen | None, number: int, unending: Set[str]
+    ) -> Observation:
         """Play a case, and look at what it did to the target."""
         world = self._world
         world.clear()
         if not self._peak:
             self._peak = self._weight().peak
         looks = () if foreseen is None else foreseen.looks
-        actor = Actor(world, sequence.wire, looks, number)
+        children = () if foreseen is None else foreseen.children
+        actor = Actor(world, sequence.wire, looks, number, children)
         seen = Observation()
         try:
             _do(actor, sequence, foreseen)
-            actor.finish(PATIENCE)
+            states = {} if foreseen is None else foreseen.states
+            mute = frozenset(name for name, state in states.items() if state in unending)
+            actor.finish(PATIENCE, mute)
             self._wait_for_exit(sequence, foreseen)
         except Flood as flood:
             seen.flood = str(flood)
@@ -198,14 +211,14 @@ class _Standing:
         self._peak = max(peak, self._peak)
         return seen
 
-    def honest(self, wire: int) -> str:
+    def honest(self, wire: int, patience: float) -> str:
         """Join as an honest host does, and leave before the world is formed."""
         self._world.clear()
         actor = Actor(self._world, wire)
         actor.do({"dial": "honest"})
         actor.do({"say": "Hello", "on": "honest"})
         actor.do({"look": "honest", "within": HONEST})
-        actor.finish(PATIENCE)
+        actor.finish(patience)
         if actor.unreachable:
             return actor.unreachable
         answer = actor.heard["honest"].events

@@ -253,10 +253,11 @@ class Harness:
             raise CannotStart(self._sum.cannot)
 
     def _share(self, plan: Plan, number: int) -> Plan:
+        plan = replace(plan, worker=number, workers=self._jobs)
         if plan.cases is None:
-            return replace(plan, worker=number)
+            return plan
         more = number < plan.cases % self._jobs
-        return replace(plan, worker=number, cases=plan.cases // self._jobs + more)
+        return replace(plan, cases=plan.cases // self._jobs + more)
 
     def _heard(self, selector: selectors.BaseSelector, workers: list[_Worker], key: Any) -> None:
         lines = key.data.lines()

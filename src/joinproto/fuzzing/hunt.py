@@ -29,7 +29,7 @@ from joinproto.fuzzing.lines import Lines
 from joinproto.fuzzing.oracles import Strike, judge
 from joinproto.fuzzing.sequence import Sequence
 from joinproto.fuzzing.shadow import Row
-from joinproto.fuzzing.shrink import shrink
+from joinproto.fuzzing.shrink import BRIEF, BUDGET, shrink
 from joinproto.keys import OPEN, Salt
 from joinproto.limits import SALT_BYTES
 
@@ -64,7 +64,8 @@ class Plan:
         settings: how the target is started, or where it is.
         admission: open or pre-shared.
         wires: the versions that cases are spoken in.
-        worker: which one it is, from 0.
+        worker: which one it is, from 0 …
+        workers: … of how many.
         seconds: how long it looks for faults.
         cases: how many it plays, at most; None: as many as there is time for.
         known: pattern of ids or buckets → why what is found there is no news.
@@ -76,6 +77,7 @@ class Plan:
     admission: str
     wires: tuple[int, ...]
     worker: int = 0
+    workers: int = 1
     seconds: float = 60.0
     cases: int | None = None
     known: Mapping[str, str] = field(default_factory=dict)
@@ -163,6 +165,7 @@ class Hunt:
             keys=keys,
             scale=settings.scale,
             chance=random.Random(f"{settings.seed} {plan.worker}"),
+            share=(plan.worker, plan.workers),
         )
         for sequence in plan.corpus:
             self._generator.add(sequence)
@@ -263,7 +266,14 @@ class Hunt:
                 case Sequence():
                     self._generator.absorb(note)
                 case str():
-                    self._buckets.add(note)
+                    self._know(note)
+
+    def _know(self, bucket: str) -> None:
+        """A fault is there: it is not looked into again, and not waited for either."""
+        self._buckets.add(bucket)
+        oracle, _, state = bucket.partition(":")
+        if oracle == "hung":
+            self._executor.unending.add(state)
 
     # -- what is wrong ------------------------------------------------------------------------
 
@@ -276,6 +286,7 @@ class Hunt:
         finding = self._finding(sequence, strike, first, repeats)
         if reason := reason_in(self._plan.known, finding.id, bucket):
             self._listener.known(bucket, reason)
+            self._know(bucket)
             return False
         found, last = self._examiner.confirm(sequence, bucket, repeats)
         if found:
@@ -296,6 +307,7 @@ class Hunt:
         if not last.has(bucket):
             last = first
         strike = last.has(bucket) or strike
+        self._know(bucket)
         self._listener.finding(
             self._finding(sequence, strike, last, repeats, found=found, tried=TRIES)
         )
@@ -331,15 +343,20 @@ class Hunt:
         )
 
     def _smaller(self, sequence: Sequence, bucket: str, repeats: int) -> Sequence:
+        budget = BUDGET if bucket.startswith("died:") else BRIEF
         if repeats > 1:
             return shrink(
                 sequence,
                 lambda each: self._examiner.examine(each, repeats=repeats).has(bucket) is not None,
+                budget=budget,
                 clock=self._clock,
             )
         self._executor.fresh()
         return shrink(
-            sequence, lambda each: self._examiner.strikes(each, bucket), clock=self._clock
+            sequence,
+            lambda each: self._examiner.strikes(each, bucket),
+            budget=budget,
+            clock=self._clock,
         )
 
     # -- the target that stands ---------------------------------------------------------------

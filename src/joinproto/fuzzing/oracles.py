@@ -157,15 +157,18 @@ def _on_connections(sequence: Sequence, foreseen: Foreseen, seen: Observation) -
         should = foreseen.heard.get(name, Heard())
         state = foreseen.states.get(name, _state(foreseen))
         if name not in seen.elsewhere:
-            yield from _on_connection(should, heard, state)
+            yield from _on_connection(should, heard, state, ranks=bool(foreseen.children))
     yield from _ranks(seen, _state(foreseen))
 
 
-def _on_connection(should: Heard, heard: Heard, state: str) -> Iterator[Strike]:
+def _on_connection(should: Heard, heard: Heard, state: str, *, ranks: bool) -> Iterator[Strike]:
     if "garbled" in heard.events:
         yield Strike(oracle="garbled", what=_told(heard), where=state)
         return
     more = Counter(_messages(heard)) - Counter(_messages(should))
+    if ranks:
+        # When a process ends, and whether before the connection does, is not for us to foresee.
+        del more["RankExited"]
     if more:
         oracle = "obeyed" if heard.authenticated else "answered"
         if more.get("WorldFormed") and "WorldFormed" in should.events:
