@@ -130,13 +130,13 @@ class Actor:
         self.listen()
         return {name: len(heard.events) for name, heard in self.heard.items()}
 
-    def catch_up(self, expected: Mapping[str, int]) -> None:
+    def catch_up(self, expected: Mapping[str, int], patience: float = LOOK) -> None:
         """Wait, not for long, until as much has come on each connection as is to come.
 
         Order across connections is nothing that a network keeps: what is done on one must not
         overtake what was said on another.
         """
-        due = self.world.now() + LOOK
+        due = self.world.now() + min(patience, LOOK)
         while True:
             there = self.so_far()
             behind = {

@@ -6,7 +6,6 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +23,8 @@ from joinproto.fuzzing.shadow import Foreseen, case_of
 PATIENCE = 2.0
 """Seconds in which a target must have ended what it has to end; it does so at once."""
 
-BRIEF = 0.05
-"""Seconds for it to do so, where it is known not to do so always."""
+BRIEF = 0.15
+"""Seconds for it to do so, where it is known not to do so always and waiting takes all the time."""
 
 EXIT = 5.0
 """Seconds in which it must itself have ended, once it has to."""
@@ -96,8 +95,10 @@ class Executor:
         self.settings = settings
         self.started = 0
         """How often a target was started."""
+        self.patience = PATIENCE
+        """Seconds in which it must do what it has to do at once."""
         self.unending: set[str] = set()
-        """States in which the target is known not to end a connection when it should."""
+        """States in which it is known not to end a connection when it should."""
         self._admission = admission
         self._keys = keys
         self._standing: _Standing | None = None
@@ -118,14 +119,14 @@ class Executor:
         if self.settings.address is None and sequence.own_target:
             alone = self._start(sequence)
             try:
-                return alone.play(sequence, foreseen, self._played, self.unending)
+                return self._play_on(alone, sequence, foreseen)
             finally:
                 alone.close()
         if self._standing is not None and self._standing.over:
             self.fresh()
         if self._standing is None:
             self._standing = self._start(sequence)
-        return self._standing.play(sequence, foreseen, self._played, self.unending)
+        return self._play_on(self._standing, sequence, foreseen)
 
     def fresh(self) -> None:
         """Let go of the controller that stands; the next case gets a new one."""
@@ -137,11 +138,18 @@ class Executor:
         """Have an honest host join the controller that stands; why it could not, or ""."""
         if self._standing is None:
             return ""
-        return self._standing.honest(wire, BRIEF if self.unending else PATIENCE)
+        return self._standing.honest(wire, self.patience)
 
     def leaked(self) -> str:
         """What the controller that stands has not let go of; "" where that is nothing."""
         return "" if self._standing is None else self._standing.leaked()
+
+    def _play_on(
+        self, standing: _Standing, sequence: Sequence, foreseen: Foreseen | None
+    ) -> Observation:
+        states = {} if foreseen is None else foreseen.states
+        mute = frozenset(name for name, state in states.items() if state in self.unending)
+        return standing.play(sequence, foreseen, self._played, self.patience, mute)
 
     def _start(self, sequence: Sequence) -> _Standing:
         self.started += 1
@@ -180,7 +188,12 @@ class _Standing:
         return self._world.exit is not None
 
     def play(
-        self, sequence: Sequence, foreseen: Foreseen | None, number: int, unending: Set[str]
+        self,
+        sequence: Sequence,
+        foreseen: Foreseen | None,
+        number: int,
+        patience: float,
+        mute: frozenset[str],
     ) -> Observation:
         """Play a case, and look at what it did to the target."""
         world = self._world
@@ -192,10 +205,8 @@ class _Standing:
         actor = Actor(world, sequence.wire, looks, number, children)
         seen = Observation()
         try:
-            _do(actor, sequence, foreseen)
-            states = {} if foreseen is None else foreseen.states
-            mute = frozenset(name for name, state in states.items() if state in unending)
-            actor.finish(PATIENCE, mute)
+            _do(actor, sequence, foreseen, patience)
+            actor.finish(patience, mute)
             self._wait_for_exit(sequence, foreseen)
         except Flood as flood:
             seen.flood = str(flood)
@@ -290,12 +301,12 @@ class _Standing:
         return found
 
 
-def _do(actor: Actor, sequence: Sequence, foreseen: Foreseen | None) -> None:
+def _do(actor: Actor, sequence: Sequence, foreseen: Foreseen | None, patience: float) -> None:
     """Do the steps of a case, each once what came before it has had its effect."""
     last: Step | None = None
     for number, step in enumerate((*sequence.steps, None)):
         if foreseen is not None:
-            actor.catch_up(foreseen.due[number])
+            actor.catch_up(foreseen.due[number], patience)
             if last is not None and verb(last) in UNANSWERED and step is not None:
                 actor.rest()
         if step is not None:

@@ -22,14 +22,14 @@ from joinproto.fuzzing.confirm import (
     aftermath,
     narrow,
 )
-from joinproto.fuzzing.execute import Executor
+from joinproto.fuzzing.execute import BRIEF, PATIENCE, Executor
 from joinproto.fuzzing.finding import Finding
 from joinproto.fuzzing.generate import Generator, waits
 from joinproto.fuzzing.lines import Lines
 from joinproto.fuzzing.oracles import Strike, judge
 from joinproto.fuzzing.sequence import Sequence
 from joinproto.fuzzing.shadow import Row
-from joinproto.fuzzing.shrink import BRIEF, BUDGET, shrink
+from joinproto.fuzzing.shrink import BUDGET, SMALL_BUDGET, shrink
 from joinproto.keys import OPEN, Salt
 from joinproto.limits import SALT_BYTES
 
@@ -274,6 +274,7 @@ class Hunt:
         oracle, _, state = bucket.partition(":")
         if oracle == "hung":
             self._executor.unending.add(state)
+            self._executor.patience = BRIEF
 
     # -- what is wrong ------------------------------------------------------------------------
 
@@ -288,6 +289,18 @@ class Hunt:
             self._listener.known(bucket, reason)
             self._know(bucket)
             return False
+        patience = self._executor.patience
+        if strike.oracle == "hung":
+            # Whether it only took its time, or never comes, is now the question.
+            self._executor.patience = PATIENCE
+        try:
+            return self._look_into(sequence, strike, first, repeats)
+        finally:
+            self._executor.patience = min(patience, self._executor.patience)
+
+    def _look_into(self, sequence: Sequence, strike: Strike, first: Examined, repeats: int) -> bool:
+        """Try a fault again, make its case smaller, and tell; returns whether it is one."""
+        bucket = strike.bucket
         found, last = self._examiner.confirm(sequence, bucket, repeats)
         if found:
             self._listener.bucket(bucket)
@@ -343,7 +356,7 @@ class Hunt:
         )
 
     def _smaller(self, sequence: Sequence, bucket: str, repeats: int) -> Sequence:
-        budget = BUDGET if bucket.startswith("died:") else BRIEF
+        budget = BUDGET if bucket.startswith("died:") else SMALL_BUDGET
         if repeats > 1:
             return shrink(
                 sequence,

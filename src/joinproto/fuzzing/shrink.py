@@ -12,7 +12,7 @@ from joinproto.fuzzing.sequence import Sequence, Step, verb
 BUDGET: Final = 30.0
 """Seconds, at most, that making one case smaller takes."""
 
-BRIEF: Final = 10.0
+SMALL_BUDGET: Final = 6.0
 """Seconds where it is not about the death of the target: there is more to look for."""
 
 PLAIN: Final[Mapping[str, Any]] = {"devices": 1, "listening": True}
