@@ -96,6 +96,9 @@ def test_a_target_that_was_harmed_is_not_used_again() -> None:
 def test_some_cases_strike_in_sum() -> None:
     assert examiner(Stage(leak_at=90)).strikes_in_sum([PLAIN, PLAIN], "leaked:")
     assert not examiner(Stage()).strikes_in_sum([PLAIN] * 200, "leaked:")
+    stage = Stage(leak_at=1)
+    assert not examiner(stage).strikes_in_sum([PLAIN], "leaked:", lambda: stage.since >= 5)
+    assert stage.since == 5
 
 
 def test_the_aftermath() -> None:

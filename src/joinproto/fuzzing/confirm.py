@@ -87,12 +87,22 @@ class Examiner:
             self.executor.fresh()
         return any(each.bucket == bucket for each in found)
 
-    def strikes_in_sum(self, group: list[Sequence], bucket: str) -> bool:
-        """Whether cases, played in turn against one target, bring about a fault of that bucket."""
+    def strikes_in_sum(
+        self, group: list[Sequence], bucket: str, over: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Whether cases, played in turn against one target, bring about a fault of that bucket.
+
+        Args:
+            group: the cases.
+            bucket: of the fault.
+            over: whether there is no more time to find out.
+        """
         self.executor.fresh()
         foreseen = [foresee(each, self.keys, self.scale) for each in group]
         for turn in range(max(2, PLAYS // len(group))):
             for sequence, known in zip(group, foreseen, strict=True):
+                if over():
+                    return False
                 seen = self.executor.play(sequence, known)
                 if any(each.bucket == bucket for each in judge(sequence, known, seen)):
                     return True

@@ -52,6 +52,9 @@ PLAY_COST: Final = 0.004
 PATIENT: Final = 40
 """Cases that are made, at most, for one such case to reach something new."""
 
+NARROWING: Final = 15.0
+"""Seconds, at most, in which the case is looked for that has harmed a target in sum."""
+
 TRACED: Final = 8
 """Of so many cases of a crowd one is looked at line by line, which takes longer."""
 
@@ -387,7 +390,13 @@ class Hunt:
         if not window or strike.bucket in self._buckets:
             self._anew()
             return
-        group = narrow(window, lambda some: self._examiner.strikes_in_sum(some, strike.bucket))
+        due = self._clock() + NARROWING
+        group = narrow(
+            window,
+            lambda some: self._examiner.strikes_in_sum(
+                some, strike.bucket, lambda: self._clock() >= due
+            ),
+        )
         self._found(group[-1], strike, Examined(strikes=strikes), repeats=REPEATS)
 
 
