@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from joinproto.conformance.reports import pcaps
@@ -37,7 +37,7 @@ from joinproto.conformance.reports.facts import (
 from joinproto.conformance.reports.sequence import Diagram, diagram
 from joinproto.conformance.reports.text import hexdump, visible
 from joinproto.conformance.reports.wire import Direction
-from joinproto.conformance.results import Record, Result
+from joinproto.conformance.results import Happening, Record, Result
 
 SHOWN_BYTES = 1024
 """Of what came in one piece; the record and the capture have more."""
@@ -109,9 +109,9 @@ def render(record: Record, *, non_strict: bool = False) -> str:
         record: the run.
         non_strict: captures were written of cases that came to NON-STRICT as well.
     """
-    style, script = _part("report.css"), _part("report.js")
+    style, script = part(__package__, "report.css"), part(__package__, "report.js")
     verdicts = [verdict for verdict, count in counts(record.results).items() if count]
-    return _template().render(
+    return template(__package__).render(
         run=record.run,
         summary=record.summary,
         headline=headline(record),
@@ -124,15 +124,20 @@ def render(record: Record, *, non_strict: bool = False) -> str:
         unexpected=UNEXPECTED,
         style=Markup(style),
         script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=hash_of(style),
+        script_hash=hash_of(script),
     )
 
 
 @cache
-def _template() -> Template:
+def template(package: str) -> Template:
+    """The template of a page, `page/report.html.jinja` of a package; what escapes is set here.
+
+    Args:
+        package: whose page it is; the parts that pages share are found from everywhere.
+    """
     environment = Environment(
-        loader=PackageLoader(__package__, "page"),
+        loader=ChoiceLoader([PackageLoader(package, "page"), PackageLoader(__package__, "page")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalized,
@@ -147,18 +152,19 @@ def _finalized(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _part(name: str) -> str:
-    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
+def part(package: str, name: str) -> str:
+    """A style or a script of a page, as it stands in the page."""
+    return (resources.files(package) / "page" / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
     """How a Content-Security-Policy names an element by what is in it."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _shown(result: Result, non_strict: bool) -> Shown:
-    heard = list(_heard(result))
+    shown = list(heard(result.happenings))
     has_capture = pcaps.has_one(result, non_strict=non_strict)
     return Shown(
         result=result,
@@ -166,17 +172,18 @@ def _shown(result: Result, non_strict: bool) -> Shown:
         group=group(result),
         name=name(result),
         clauses=tuple((clause, sentence(clause)) for clause in result.clauses),
-        wire=tuple(heard[:MOST_PIECES]),
-        wire_left_out=max(0, len(heard) - MOST_PIECES),
+        wire=tuple(shown[:MOST_PIECES]),
+        wire_left_out=max(0, len(shown) - MOST_PIECES),
         diagram=diagram(result.happenings) if result.happenings else None,
         capture=f"{pcaps.FOLDER}/{pcaps.file_name(result)}" if has_capture else "",
     )
 
 
-def _heard(result: Result) -> Iterator[Heard]:
-    known = peers(result.happenings)
+def heard(happenings: Sequence[Happening]) -> Iterator[Heard]:
+    """What was on the wire, piece by piece."""
+    known = peers(happenings)
     directions: dict[tuple[str, bool], Direction] = {}
-    for piece in pieces(result.happenings):
+    for piece in pieces(happenings):
         happening = piece.first
         here = (happening.connection, happening.who == SUITE)
         if happening.what == "open":
