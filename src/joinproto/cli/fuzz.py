@@ -198,12 +198,13 @@ def run(args: argparse.Namespace) -> int:
 def _hunt(args: argparse.Namespace) -> int:
     from joinproto.fuzzing import corpus
     from joinproto.fuzzing.harness import Harness
-    from joinproto.fuzzing.reports import write_all
-    from joinproto.fuzzing.reports.terminal import Terminal
 
     plan = _plan(args)
     findings = _made(lambda: corpus.read_findings(args.corpus, args.what)) if args.corpus else {}
     folder = _folder(args.output)
+    from joinproto.fuzzing.reports import write_all
+    from joinproto.fuzzing.reports.terminal import Terminal
+
     terminal = Terminal(plan)
     with terminal:
         harness = Harness(
@@ -320,10 +321,11 @@ def _replay(args: argparse.Namespace) -> int:
     from joinproto.fuzzing.harness import Harness
     from joinproto.fuzzing.hunt import Plan
     from joinproto.fuzzing.outcome import FOUND, NOTHING_NEW
-    from joinproto.fuzzing.script import script_of
 
     finding = _made(lambda: read(args.file))
     if args.script:
+        from joinproto.fuzzing.script import script_of
+
         _made(lambda: args.script.write_text(script_of(finding), encoding="utf-8"))
         if not (args.command or args.start or args.address or args.ourselves):
             print(f"{args.script} repeats {finding.id}")
