@@ -7,10 +7,10 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from joinproto import __version__
 from joinproto.conformance.results import Happening, happenings_of
 from joinproto.fuzzing.oracles import ORACLES, Strike
 from joinproto.fuzzing.sequence import Sequence
@@ -35,7 +35,7 @@ _KEYS: Final = {"format", "id", "bucket", "clause", "case", "strike", *_PLAIN, *
 def versions() -> dict[str, str]:
     """What the harness runs on."""
     return {
-        "joinproto": __version__,
+        "joinproto": version("joinproto"),
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
     }

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-import joinproto
-
 CORE: Final = ("machines", "codec.py", "connection.py", "framing.py", "grammar.py", "messages.py")
 """Files and folders below the package whose lines count."""
 
@@ -21,7 +19,7 @@ class Lines:
     """Takes down lines while it is entered; not for use beside a debugger or a tracer."""
 
     def __init__(self) -> None:
-        root = Path(joinproto.__file__).parent
+        root = Path(__file__).parents[1]
         self._core = tuple(str(root / name) for name in CORE)
         self._before: Any = None
         self._known: set[tuple[str, int]] = set()
