@@ -500,14 +500,19 @@ class Mutator:
     def payload(self, payload: bytes) -> bytes:
         """Bytes that are almost a payload: a number, a marker, a length or an end is wrong."""
         chance = self._chance
-        place = chance.randrange(len(payload) + 1)
+        # Numbers and lengths come first in most messages, and texts behind them.
+        most = chance.choice((3, len(payload)))
+        place = chance.randrange(min(most, len(payload)) + 1)
         head, tail = payload[:place], payload[place:]
         number = chance.choice(BOUNDARIES)
         wide = {251: 2, 252: 4, 253: 8}
         marker = chance.choice(sorted(wide))
         size = wide[marker]
         written = bytes((marker,)) + (number % 2 ** (8 * size)).to_bytes(size, "little")
+        huge = b"\xfd" + chance.choice((2**31, 2**40, 2**63, 2**64 - 1)).to_bytes(8, "little")
         ways: tuple[Callable[[], bytes], ...] = (
+            lambda: head + huge + tail[1:],
+            lambda: head + huge,
             lambda: head + written + tail[1:],
             lambda: head + written + tail[1:],
             lambda: head + written + tail,
