@@ -21,6 +21,9 @@ from joinproto.testing.record import short
 LOOK = 0.5
 """Seconds that a case waits for an answer where its step does not say."""
 
+PAST = 0.3
+"""Seconds after a deadline in which what it leads to has happened."""
+
 GLANCE = 0.003
 """Seconds for an answer that should not come."""
 
@@ -104,6 +107,8 @@ class Actor:
         self.sent = 0
         self._members: dict[str, Member] = {}
         self._looked: dict[str, int] = {}
+        self.patience = float("inf")
+        """Seconds for which an answer is waited for, whatever a step says."""
         self._behind: set[str] = set()
         self._accepted = False
         self._formed = False
@@ -304,13 +309,15 @@ class Actor:
 
     def _wait(self, step: Step) -> None:
         seconds = float(step["wait"])
-        scaled = whole_seconds(seconds, self.world.scale) + 0.3
+        scaled = whole_seconds(seconds, self.world.scale) + PAST
         self._pause(scaled if step.get("scaled") else seconds)
 
     def _look(self, step: Step) -> None:
         within = float(step.get("within", LOOK))
         comes = next(self._foreseen, True)
-        self.looks.append(self._hear(step["look"], within if comes else min(within, GLANCE)))
+        self.looks.append(
+            self._hear(step["look"], min(within, self.patience) if comes else min(within, GLANCE))
+        )
 
     def _hear(self, name: str, within: float) -> bool:
         """Wait until the target does something more on a connection than when this was last asked.

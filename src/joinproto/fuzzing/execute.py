@@ -203,6 +203,7 @@ class _Standing:
         looks = () if foreseen is None else foreseen.looks
         children = () if foreseen is None else foreseen.children
         actor = Actor(world, sequence.wire, looks, number, children)
+        actor.patience = patience
         seen = Observation()
         try:
             _do(actor, sequence, foreseen, patience)
