@@ -59,7 +59,7 @@ def case_of(finding: Finding) -> dict[str, Any]:
     due = [sum(each.values()) for each in foreseen.due]
     steps = [
         {**step, "due": ANSWER if later > now else 0.0}
-        for step, now, later in zip(_steps(sequence, keys, finding), due, due[1:], strict=True)
+        for step, now, later in zip(_steps(sequence, keys, finding), due[:-1], due[1:], strict=True)
     ]
     return {
         "finding": finding.id,
