@@ -318,10 +318,14 @@ class Play:
             if self.runs_on():
                 return False
             return bool(self.process.returncode != CASE["exit_expected"])
-        try:
-            socket.create_connection(self.address, 2).close()
-        except OSError:
-            return True
+        # A process that is about to die may still be at it.
+        due = time.monotonic() + PATIENCE
+        while time.monotonic() < due:
+            try:
+                socket.create_connection(self.address, 2).close()
+            except OSError:
+                return True
+            time.sleep(0.1)
         return False
 
     def runs_on(self) -> bool:
