@@ -308,7 +308,10 @@ class Play:
         if oracle == "deaf":
             return not self.is_honestly_met()
         if oracle == "left-behind":
-            return not self.runs_on() and bool(self.ranks())
+            if self.runs_on():
+                return False
+            time.sleep(1.0)  # they have been told, and may be at it
+            return bool(self.ranks())
         if oracle in ("memory", "leaked", "flooded", "started"):
             return None
         return any(self.says_more(name) for name in self.links)
@@ -350,7 +353,6 @@ class Play:
 
     def ranks(self) -> list[int]:
         """Processes of ranks that are still there."""
-        time.sleep(1.0)
         there = []
         for name in os.listdir(self.folder):
             if name.startswith("pid."):
