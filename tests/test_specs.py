@@ -124,6 +124,8 @@ def test_the_schemas_are_these() -> None:
         "agent-status.schema.json",
         "conformance-results.schema.json",
         "conformance-cases.schema.json",
+        "fuzz-finding.schema.json",
+        "fuzz-results.schema.json",
     }
 
 

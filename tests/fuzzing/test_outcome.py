@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
 from joinproto.fuzzing.finding import Finding
 from joinproto.fuzzing.oracles import Strike
-from joinproto.fuzzing.outcome import FOUND, NOTHING_NEW, Outcome, Regression
+from joinproto.fuzzing.outcome import FOUND, NOTHING_NEW, Regression
 from joinproto.fuzzing.sequence import Sequence
 from joinproto.fuzzing.shadow import rows_of
+from tests.support.findings import outcome
 
 STRIKE = Strike(oracle="hung", what="it did not end", where="Admitted")
 
@@ -14,23 +13,6 @@ STRIKE = Strike(oracle="hung", what="it did not end", where="Admitted")
 def finding() -> Finding:
     sequence = Sequence(role="controller", wire=4, steps=({"dial": "c"},))
     return Finding(sequence=sequence, strike=STRIKE, seed=1, number=7, scale=0.1, found=2, tried=3)
-
-
-def outcome(**values: Any) -> Outcome:
-    usual = {
-        "role": "controller",
-        "target": "x",
-        "admission": "open",
-        "wires": (2, 4),
-        "seed": 1,
-        "scale": 0.1,
-        "started": "2026-01-01T00:00:00+00:00",
-        "seconds": 2.0,
-        "cases": 100,
-        "sessions": 130,
-        "targets": 3,
-    }
-    return Outcome(**{**usual, **values})
 
 
 def test_nothing_new_is_0_and_a_finding_1() -> None:

@@ -88,7 +88,9 @@ class Finding:
     @property
     def id(self) -> str:
         """A name that is the same for the same fault."""
-        digest = hashlib.sha256(f"{self.sequence.role} {self.bucket}".encode()).hexdigest()
+        # What a target wrote may be no text; a name is made of it all the same.
+        told = f"{self.sequence.role} {self.bucket}".encode(errors="backslashreplace")
+        digest = hashlib.sha256(told).hexdigest()
         return f"{self.sequence.role}-{self.strike.oracle}-{digest[:8]}"
 
     @property
