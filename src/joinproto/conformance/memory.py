@@ -147,12 +147,15 @@ class MemoryWorld:
         raise NotInMemory("another run")
 
     def half_close(self, name: str) -> None:
+        self.conversations[name].half_closed = True
         self._then(name, fx.EndSending())
 
     def close(self, name: str) -> None:
+        self.conversations[name].closed = True
         self._then(name, fx.CloseLink())
 
     def reset(self, name: str) -> None:
+        self.conversations[name].closed = True
         self._then(name, ResetLink())
 
     def trace_bytes(self, end: SuiteEnd, data: bytes) -> None:

@@ -169,8 +169,10 @@ class Generator:
             for entry in self.corpus
             if own_target is None or entry.sequence.own_target == own_target
         ] or self.corpus
-        if self._chance.random() < AIMED and (aimed := self._aimed(entries)) is not None:
-            return aimed
+        if self._chance.random() < AIMED:
+            aimed = self._aimed(entries)
+            if aimed is not None and not (own_target is False and aimed.own_target):
+                return aimed
         weights = [
             sum(1 / self._counts[row] for row in entry.rows)
             / (CHEAP * len(entry.sequence.steps) + waits(entry.sequence, self._scale))
