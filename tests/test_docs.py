@@ -33,6 +33,7 @@ REFERENCE = {
     "agent": "docs/agent.md",
     "controller": "docs/controller.md",
     "conform": "docs/conformance.md",
+    "fuzz": "docs/fuzzing.md",
 }
 """Command → the page that lists its options."""
 
