@@ -15,7 +15,7 @@ from joinproto.conformance.case import Case, load
 from joinproto.conformance.memory import NotInMemory, play_in_memory
 from joinproto.conformance.session import Settings, play_for_real
 from joinproto.conformance.verdicts import Verdict, worst
-from tests.support.mutants import CHANGES, MUTANTS, Mutant
+from tests.support.mutants import CHANGES, COMMANDS, MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,15 +25,6 @@ PROGRAMS = [mutant for mutant in MUTANTS if mutant.real]
 GOOD = (Verdict.PASS, Verdict.INFO)
 TOLD = (Verdict.FAIL, Verdict.NON_STRICT)
 
-COMMANDS = {
-    "agent": ("agent", "--", "{helper}"),
-    "controller": (
-        *("controller", "--bind", "127.0.0.1:{port}", "--min-ranks", "{min_ranks}"),
-        *("[--target-ranks", "{target_ranks}]", "[--join-timeout", "{join_timeout}]"),
-        *("[--max-join-timeout", "{max_join_timeout}]", "[--salt-file", "{salt_file}]"),
-        *("[--dataset-sig", "{dataset_sig}]", "--events", "json"),
-    ),
-}
 UNRELATED = {
     "agent": ("sanity/joins-and-ends", "output/streams", "teardown/abort"),
     "controller": ("sanity/admits-and-forms", "status/unknown-path", "running/foreign-rank"),

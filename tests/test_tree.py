@@ -24,6 +24,7 @@ WHOLE = {
     "test_field_output.py": "of failures seen in the field, with what ranks write",
     "test_field_processes.py": "of failures seen in the field, with whole processes",
     "test_fuzz_targets.py": "of the fuzz targets in fuzz, and what they begin with",
+    "test_fuzz_faults.py": "of the fuzz harness, by seeded faults",
     "test_guards.py": "of tests/guards.py",
     "test_layers.py": "of the imports of all modules",
     "test_mutants.py": "of the conformance suite, by seeded faults",

@@ -37,6 +37,9 @@ class Stage:
         self.since = 0
         self.starts += 1
 
+    def death(self) -> tuple[int | None, str]:
+        return None, ""
+
     def play(self, sequence: Sequence, foreseen: Any = None) -> Observation:
         self.since += 1
         quiet = Observation(heard={"c": Heard(events=["fin"], closed=False)})

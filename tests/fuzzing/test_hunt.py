@@ -64,6 +64,9 @@ class Target:
     def honest(self, wire: int) -> str:
         return ""
 
+    def death(self) -> tuple[int | None, str]:
+        return None, ""
+
     def leaked(self) -> str:
         return "9 more children" if self.fault == "leaks" and self.since >= REPEATS else ""
 

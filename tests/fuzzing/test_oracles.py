@@ -84,6 +84,12 @@ def test_a_connection_that_does_not_end() -> None:
     assert strikes(foreseen("fin"), seen(on={"closed": True})) == []
 
 
+def test_a_connection_that_ends_only_when_no_more_is_sent() -> None:
+    should = foreseen(heard={"c": heard("fin", early=True)})
+    assert strikes(should, seen("fin")) == ["hung:AwaitHello"]
+    assert strikes(should, seen("fin", on={"early": True})) == []
+
+
 def test_a_process_that_does_not_end() -> None:
     should = foreseen("Accept", "fin", exit=1)
     assert strikes(should, seen("Accept", "fin")) == ["hung:AwaitHello, process"]

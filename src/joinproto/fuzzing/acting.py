@@ -54,6 +54,7 @@ class Heard:
         closed: the harness has closed it, and hears nothing more.
         stays: neither side did anything to end it before the case was over.
         wire: the version that the target spoke in its last message; None: it said none.
+        early: the target had ended it before the harness, at the end of the case, sent no more.
     """
 
     events: list[str] = field(default_factory=list)
@@ -62,6 +63,7 @@ class Heard:
     closed: bool = False
     stays: bool = True
     wire: int | None = None
+    early: bool = False
 
     @property
     def ended(self) -> bool:
@@ -168,6 +170,7 @@ class Actor:
         """
         due = self.world.now() + patience
         for name, heard in self.heard.items():
+            heard.early = heard.ended
             heard.stays = self._open(name) and not heard.ended
             self._act(name, self.world.half_close)
         self.world.run(self.world.now())

@@ -8,7 +8,7 @@ from typing import Final
 
 from joinproto.conformance.world import Keys
 from joinproto.fuzzing.execute import Executor, Observation
-from joinproto.fuzzing.oracles import Strike, judge
+from joinproto.fuzzing.oracles import Strike, crash_of, judge
 from joinproto.fuzzing.sequence import Sequence
 from joinproto.fuzzing.shadow import foresee
 
@@ -115,7 +115,8 @@ class Examiner:
 def aftermath(executor: Executor, wire: int) -> list[Strike]:
     """What is wrong with a target when the cases are over: a sanity join, and what it holds."""
     if reason := executor.honest(wire):
-        return [Strike(oracle="deaf", what=reason)]
+        crash = crash_of(*executor.death())
+        return [crash or Strike(oracle="deaf", what=reason)]
     if more := executor.leaked():
         return [Strike(oracle="leaked", what=more)]
     return []

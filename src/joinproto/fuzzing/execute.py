@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import tempfile
 import time
@@ -20,6 +21,9 @@ from joinproto.fuzzing.acting import Actor, Heard
 from joinproto.fuzzing.sequence import Sequence, Step, verb
 from joinproto.fuzzing.shadow import Foreseen, case_of
 
+CRASHED = re.compile(r"panicked at |Traceback \(most recent call last\)|memory allocation of")
+"""What a program says that has crashed, be it only one of its threads."""
+
 PATIENCE = 2.0
 """Seconds in which a target must have ended what it has to end; it does so at once."""
 
@@ -28,6 +32,12 @@ BRIEF = 0.15
 
 EXIT = 5.0
 """Seconds in which it must itself have ended, once it has to."""
+
+DYING = 0.4
+"""Seconds that the death of a process takes, which shows in its connections first."""
+
+LAST_WORDS = 0.02
+"""Seconds in which what it has written is read to its end."""
 
 GONE = 3.0
 """Seconds in which what it started must have ended, once it has itself."""
@@ -48,6 +58,7 @@ class Observation:
         started: names of the processes that it started.
         left: those that were still there although it had ended.
         grown: bytes by which its memory grew, at its highest.
+        held: descriptors and children that it has more than before, all being over.
         sent: bytes that it was sent.
         flood: it sent or wrote without end: what; else "".
         stderr: the last of what it said there.
@@ -61,6 +72,7 @@ class Observation:
     started: frozenset[str] = frozenset()
     left: tuple[str, ...] = ()
     grown: int = 0
+    held: int = 0
     sent: int = 0
     flood: str = ""
     stderr: str = ""
@@ -140,6 +152,13 @@ class Executor:
             return ""
         return self._standing.honest(wire, self.patience)
 
+    def death(self) -> tuple[int | None, str]:
+        """How the controller that stands has ended, if it has, and what it said last."""
+        if self._standing is None:
+            return None, ""
+        self._standing.die()
+        return self._standing.exit, self._standing.stderr
+
     def leaked(self) -> str:
         """What the controller that stands has not let go of; "" where that is nothing."""
         return "" if self._standing is None else self._standing.leaked()
@@ -169,6 +188,7 @@ class _Standing:
         self._folder = tempfile.TemporaryDirectory(prefix="joinproto-fuzz-")
         self._usual: Weight | None = None
         self._peak = 0
+        self._holds = 0
         try:
             start_target(
                 settings,
@@ -209,18 +229,22 @@ class _Standing:
             _do(actor, sequence, foreseen, patience)
             actor.finish(patience, mute)
             self._wait_for_exit(sequence, foreseen)
+            self._wait_for_death(actor, foreseen)
         except Flood as flood:
             seen.flood = str(flood)
         seen.heard, seen.unreachable, seen.sent = actor.heard, actor.unreachable, actor.sent
         seen.elsewhere = frozenset(actor.elsewhere)
-        seen.exit = None if world.exit is None else world.exit.code
+        seen.exit = self.exit
         seen.started = frozenset(world.children)
         seen.left = self._left()
-        seen.stderr = "" if world.target is None else world.target.stderr
+        seen.stderr = self.stderr
         seen.happenings = world.trace.happenings
-        peak = self._weight().peak
-        seen.grown = max(0, peak - self._peak) if self._peak else 0
-        self._peak = max(peak, self._peak)
+        weight = self._weight()
+        seen.grown = max(0, weight.peak - self._peak) if self._peak else 0
+        self._peak = max(weight.peak, self._peak)
+        holds = weight.descriptors + weight.children
+        seen.held = holds - self._holds if self._holds else 0
+        self._holds = holds
         return seen
 
     def honest(self, wire: int, patience: float) -> str:
@@ -273,6 +297,38 @@ class _Standing:
         while self._world.exit is None and self._world.now() < due:
             self._world.run(due)
 
+    def _wait_for_death(self, actor: Actor, foreseen: Foreseen | None) -> None:
+        """A target that did something else than foreseen may be about to die, and to say so."""
+        if foreseen is None:
+            return
+        known = {name: heard.events for name, heard in foreseen.heard.items()}
+        strange = any(
+            heard.events != known.get(name)
+            for name, heard in actor.heard.items()
+            if not heard.closed and name not in actor.elsewhere
+        )
+        if strange or CRASHED.search(self.stderr):
+            self.die()
+
+    def die(self) -> None:
+        """Wait, not for long, for an end that seems to be under way, and for its last words."""
+        world = self._world
+        due = world.now() + DYING
+        while self._settings.command and world.exit is None and world.now() < due:
+            world.run(due)
+        if world.exit is not None:
+            world.run(world.now() + LAST_WORDS)
+
+    @property
+    def stderr(self) -> str:
+        """The last of what it said there."""
+        return "" if self._world.target is None else self._world.target.stderr
+
+    @property
+    def exit(self) -> int | None:
+        """How it ended; None: it has not."""
+        return None if self._world.exit is None else self._world.exit.code
+
     def _left(self) -> tuple[str, ...]:
         """What it started and is still there, when it has itself ended."""
         world = self._world
@@ -292,7 +348,7 @@ class _Standing:
         if pid is None or self._world.exit is not None:
             return Weight()
         found = Weight()
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError, IndexError):  # it has just ended
             status = Path(f"/proc/{pid}/status").read_text()
             found.peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
             if self._role == "controller":

@@ -88,6 +88,12 @@ class Plan:
     corpus: tuple[Sequence, ...] = ()
 
 
+EARLIER: Final = 3
+"""Cases before the one in which a target died that are tried as well."""
+
+SUSPECTS: Final = 10
+"""Cases after which a target held more than before that are tried as what it leaks at."""
+
 DOUBTS: Final = 3
 """How often what was never found again is looked into anew."""
 
@@ -175,6 +181,7 @@ class Hunt:
         self._buckets: set[str] = set()
         self._doubts: Counter[str] = Counter()
         self._window: list[Sequence] = []
+        self._suspects: list[Sequence] = []
         self._number = 0
         self._cost = self._own_cost = 0.0
         self._sessions = 0
@@ -245,6 +252,8 @@ class Hunt:
         self._rows.update(foreseen.rows)
         seen = self._executor.play(sequence, foreseen)
         self._sessions += len(seen.heard)
+        if seen.held > 0:
+            self._suspects.append(sequence)
         for strike in judge(sequence, foreseen, seen):
             if self._found(sequence, strike, Examined(strikes=[strike], seen=seen)):
                 break
@@ -305,6 +314,13 @@ class Hunt:
         """Try a fault again, make its case smaller, and tell; returns whether it is one."""
         bucket = strike.bucket
         found, last = self._examiner.confirm(sequence, bucket, repeats)
+        if not found and strike.oracle == "died":
+            # What a target dies of may show only in the next case.
+            for earlier in self._window[: -EARLIER - 1 : -1]:
+                found, last = self._examiner.confirm(earlier, bucket)
+                if found:
+                    sequence = earlier
+                    break
         if found:
             self._listener.bucket(bucket)
         if found == TRIES:
@@ -379,6 +395,7 @@ class Hunt:
 
     def _anew(self) -> None:
         self._window.clear()
+        self._suspects.clear()
         self._executor.fresh()
 
     def _sane(self) -> None:
@@ -386,10 +403,14 @@ class Hunt:
         strikes = aftermath(self._executor, self._plan.wires[-1])
         if not strikes:
             return
-        strike, window = strikes[0], list(self._window)
+        strike, window, suspects = strikes[0], list(self._window), self._suspects[:]
         if not window or strike.bucket in self._buckets:
             self._anew()
             return
+        for suspect in {repr(each): each for each in suspects[: -SUSPECTS - 1 : -1]}.values():
+            if self._examiner.examine(suspect, repeats=REPEATS).has(strike.bucket):
+                window = [suspect]
+                break
         due = self._clock() + NARROWING
         group = narrow(
             window,

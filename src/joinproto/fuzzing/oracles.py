@@ -10,7 +10,7 @@ from typing import Final
 
 from joinproto.conformance.telling import exit_text
 from joinproto.fuzzing.acting import Heard
-from joinproto.fuzzing.execute import Observation
+from joinproto.fuzzing.execute import CRASHED, Observation
 from joinproto.fuzzing.sequence import Sequence
 from joinproto.fuzzing.shadow import Foreseen
 from joinproto.messages import Accept, RankExited
@@ -51,9 +51,6 @@ PER_BYTE: Final = 8
 _PLACES: Final = (
     re.compile(r"panicked at (?:'[^\n]*?', )?([\w./-]+:\d+)"),
     re.compile(r'File "[^"\n]*?([\w.-]+\.py)", line (\d+)(?!.*File ")', re.DOTALL),
-)
-_CRASHED: Final = re.compile(
-    r"panicked at |Traceback \(most recent call last\)|memory allocation of"
 )
 
 
@@ -102,20 +99,28 @@ def death_place(stderr: str) -> str:
     return ""
 
 
+def crash_of(code: int | None, stderr: str) -> Strike | None:
+    """A crash, as exit code and last words tell of it; None where they tell of none."""
+    place = death_place(stderr)
+    if code is not None and code < 0:
+        return Strike(oracle="died", what=exit_text(code), where=place or f"signal {-code}")
+    if not CRASHED.search(stderr):
+        return None
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    return Strike(oracle="died", what=lines[-1][:300], where=place)
+
+
 # -- the process ------------------------------------------------------------------------------
 
 
 def _crashes(sequence: Sequence, foreseen: Foreseen, seen: Observation) -> Iterator[Strike]:
     state = _state(foreseen)
-    place = death_place(seen.stderr)
     signals = any("signal" in step for step in sequence.steps)
-    if seen.exit is not None and seen.exit < 0 and not (signals and seen.exit in (-15, -2)):
-        yield Strike(
-            oracle="died", what=exit_text(seen.exit), where=place or f"signal {-seen.exit}"
-        )
-    elif _CRASHED.search(seen.stderr):
-        lines = [line for line in seen.stderr.splitlines() if line.strip()]
-        yield Strike(oracle="died", what=lines[-1][:300], where=place)
+    crash = None
+    if not (signals and seen.exit in (-15, -2)):
+        crash = crash_of(seen.exit, seen.stderr)
+    if crash is not None:
+        yield crash
     elif sequence.role == "controller" and foreseen.exit is None and not signals:
         if seen.exit is not None:
             yield Strike(oracle="died", what=exit_text(seen.exit), where=f"{state}, {seen.exit}")
@@ -175,9 +180,11 @@ def _on_connection(should: Heard, heard: Heard, state: str, *, ranks: bool) -> I
             oracle = "formed-twice"
         names = ", ".join(sorted(more))
         yield Strike(oracle=oracle, what=f"it said {_told(heard)}", where=f"{state}, {names}")
-    if should.ended and not heard.ended and not heard.closed:
+    late = should.early and not heard.early
+    if (late or (should.ended and not heard.ended)) and not heard.closed:
         said = _told(heard) or "nothing"
-        what = f"it did not end the connection; it said {said}"
+        until = " before no more was sent" if heard.ended else ""
+        what = f"it did not end the connection{until}; it said {said}"
         yield Strike(oracle="hung", what=what, where=state)
     reports = Counter(each.rank for each in heard.messages if isinstance(each, RankExited))
     if any(count > 1 for count in reports.values()):

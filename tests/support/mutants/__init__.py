@@ -21,7 +21,7 @@ from tests.support.mutants import (
 )
 from tests.support.mutants.changes import Mutant
 
-__all__ = ["CHANGES", "MUTANTS", "Mutant", "mutant"]
+__all__ = ["CHANGES", "COMMANDS", "MUTANTS", "Mutant", "mutant"]
 
 CHANGES = {
     "agent": {
@@ -38,6 +38,18 @@ CHANGES = {
     },
 }
 """Role → name → what seeds the fault."""
+
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "agent": ("agent", "--", "{helper}"),
+    "controller": (
+        *("controller", "--bind", "127.0.0.1:{port}", "--min-ranks", "{min_ranks}"),
+        *("[--target-ranks", "{target_ranks}]", "[--join-timeout", "{join_timeout}]"),
+        *("[--max-join-timeout", "{max_join_timeout}]", "[--salt-file", "{salt_file}]"),
+        *("[--dataset-sig", "{dataset_sig}]", "--events", "json"),
+    ),
+}
+"""Role → our program's command line, with placeholders of the suite."""
 
 
 def _mutant(role: str, entry: dict[str, Any]) -> Mutant:
