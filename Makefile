@@ -95,9 +95,10 @@ format: venv ## lay the code out anew and apply ruff's safe fixes
 test: lint peers torch browser tshark kaitai ## lint, then every test but the long ones, with coverage
 	$(WITH_PEERS) $(PYTEST) --cov --cov-report=term $(PYTEST_FLAGS)
 
+# One after the other: most of them run a target, or two, on every processor there is.
 .PHONY: test-long
 test-long: venv peers ## the tests that take minutes
-	$(WITH_PEERS) $(PYTEST) -m long --timeout=1200 $(PYTEST_FLAGS)
+	$(WITH_PEERS) $(BIN)/pytest -m long --timeout=1200 $(PYTEST_FLAGS)
 
 # The guards hold a test to 1 s, which this many examples are to take longer than.
 .PHONY: soak

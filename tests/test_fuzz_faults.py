@@ -1,4 +1,4 @@
-"""The fuzz harness is tested itself: from a cold start it finds each seeded fault in a minute."""
+"""The fuzz harness is tested itself: from a cold start it finds each seeded fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.support.mutants import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 
-SECONDS = 60.0
+SECONDS = 240.0
+"""A bound, not a measure: how long it takes depends on what else the machine does."""
 SEED = 20
 JOBS = 2
 
